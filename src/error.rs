@@ -266,7 +266,7 @@ impl Error {
                 "Use a shorter text, for example a hash, and keep the long one in the payload."
                     .into()
             }
-            OutOfRange { .. } => "Pass a number in the range; call again for more.".into(),
+            OutOfRange { .. } => "Pass a number in the range.".into(),
             LengthsDiffer { .. } => "Pass one payload for each name.".into(),
             UnknownWord { .. } => "Use one of the known words.".into(),
             NotSupported { .. } => "Leave the argument out.".into(),

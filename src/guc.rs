@@ -16,6 +16,9 @@ static TRANSACTION_BLOCK: GucSetting<TransactionBlock> =
 static MAX_DATA: GucSetting<i32> = GucSetting::<i32>::new(64 << 20);
 static MAX_RUN_LOCKS: GucSetting<i32> = GucSetting::<i32>::new(1_000);
 
+/// A value of Postgres has less than 1 GB, and the row around it counts too.
+const DATA_BYTES_CAP: i32 = 1_000_000_000;
+
 /// Defines the settings. Once, from `_PG_init`.
 pub fn define() {
     GucRegistry::define_enum_guc(
@@ -32,7 +35,7 @@ pub fn define() {
         c"Larger ones are refused before any lock is taken.",
         &MAX_DATA,
         1,
-        1 << 30,
+        DATA_BYTES_CAP,
         GucContext::Suset,
         GucFlags::UNIT_BYTE,
     );

@@ -134,10 +134,14 @@ impl Rel {
             && self.is_permanent()
             && !class.relispartition
             && !class.relhassubclass
-            && !class.relhasrules
-            && !class.relhastriggers
             && !class.relrowsecurity;
-        bare && !self.has_checked_or_generated_columns()
+        bare && !self.has_rules_or_triggers() && !self.has_checked_or_generated_columns()
+    }
+
+    /// Not by the flags in pg_class, which stay set until a VACUUM after the last one was dropped.
+    fn has_rules_or_triggers(&self) -> bool {
+        // SAFETY: pointers in a pinned relcache entry, NULL where there are none.
+        unsafe { !(*self.relation).rd_rules.is_null() || !(*self.relation).trigdesc.is_null() }
     }
 
     fn has_checked_or_generated_columns(&self) -> bool {

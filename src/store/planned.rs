@@ -8,9 +8,6 @@ use crate::error::Error;
 use crate::pg::scan::View;
 use crate::pg::spi::{Cell, Param};
 
-/// Rows of one statement of `page`: a page may end early for its size, so few are read beyond it.
-const BATCH_ROWS: usize = 32;
-
 pub struct Planned<'s> {
     store: &'s Store,
     view: View,
@@ -29,24 +26,29 @@ impl<'s> Planned<'s> {
         self.rows(statement, params).into_iter().next()
     }
 
-    fn batch(&self, run: RunId<'_>, after: i64, max_rows: usize) -> Vec<Entry> {
+    /// The last position of a page, by the sizes alone; both statements see the same snapshot.
+    fn page_end(
+        &self,
+        run: RunId<'_>,
+        after: i64,
+        max_rows: usize,
+        max_bytes: usize,
+    ) -> Option<i64> {
         let params = [
             Param::Text(run.bytes()),
             Param::Int8(after),
             Param::Int8(max_rows as i64),
         ];
-        self.rows(Statement::Page, &params)
-            .into_iter()
-            .map(|row| {
-                let [seq, name, data, recorded_at] = columns(row);
-                Entry {
-                    seq: seq.int8().expect("seq is NOT NULL"),
-                    name: name.into_bytes().expect("name is NOT NULL"),
-                    data: data.into_bytes().expect("data is NOT NULL"),
-                    recorded_at: recorded_at.int8(),
-                }
-            })
-            .collect()
+        let (mut end, mut bytes) = (None, 0);
+        for row in self.rows(Statement::PageSizes, &params) {
+            let [seq, size] = columns(row);
+            bytes += size.int8().expect("data is NOT NULL") as usize;
+            if end.is_some() && bytes > max_bytes {
+                break;
+            }
+            end = seq.int8();
+        }
+        end
     }
 }
 
@@ -105,24 +107,26 @@ impl Tables for Planned<'_> {
         max_rows: usize,
         max_bytes: usize,
     ) -> Vec<Entry> {
-        let (mut page, mut bytes, mut after) = (Vec::new(), 0, after);
-        while page.len() < max_rows {
-            let wanted = BATCH_ROWS.min(max_rows - page.len());
-            let batch = self.batch(run, after, wanted);
-            let is_last = batch.len() < wanted;
-            for entry in batch {
-                bytes += entry.data.len();
-                if !page.is_empty() && bytes > max_bytes {
-                    return page;
+        let Some(end) = self.page_end(run, after, max_rows, max_bytes) else {
+            return Vec::new();
+        };
+        let params = [
+            Param::Text(run.bytes()),
+            Param::Int8(after),
+            Param::Int8(end),
+        ];
+        self.rows(Statement::Page, &params)
+            .into_iter()
+            .map(|row| {
+                let [seq, name, data, recorded_at] = columns(row);
+                Entry {
+                    seq: seq.int8().expect("seq is NOT NULL"),
+                    name: name.into_bytes().expect("name is NOT NULL"),
+                    data: data.into_bytes().expect("data is NOT NULL"),
+                    recorded_at: recorded_at.int8(),
                 }
-                after = entry.seq;
-                page.push(entry);
-            }
-            if is_last {
-                break;
-            }
-        }
-        page
+            })
+            .collect()
     }
 
     fn next_run(&mut self, from: From<'_>) -> Option<Vec<u8>> {

@@ -20,6 +20,7 @@ pub enum Statement {
     Find,
     Last,
     Append,
+    PageSizes,
     Page,
     RunAt,
     RunBehind,
@@ -52,10 +53,16 @@ impl Statement {
                 "INSERT INTO {steps} (run_id, seq, name, data, recorded_at) \
                  VALUES ($1, $2, $3, $4, $5) RETURNING seq"
             ),
+            // octet_length reads the size of a large payload without reading the payload.
+            Statement::PageSizes => format!(
+                "SELECT seq, pg_catalog.int8(pg_catalog.octet_length(data)) FROM {steps} \
+                 WHERE run_id OPERATOR(pg_catalog.=) $1 AND seq OPERATOR(pg_catalog.>) $2 \
+                 ORDER BY seq LIMIT $3"
+            ),
             Statement::Page => format!(
                 "SELECT seq, name, data, recorded_at FROM {steps} \
                  WHERE run_id OPERATOR(pg_catalog.=) $1 AND seq OPERATOR(pg_catalog.>) $2 \
-                 ORDER BY seq LIMIT $3"
+                 AND seq OPERATOR(pg_catalog.<=) $3 ORDER BY seq"
             ),
             Statement::RunAt => format!(
                 "SELECT run_id FROM {steps} WHERE run_id OPERATOR(pg_catalog.>=) $1 \
@@ -89,7 +96,7 @@ impl Statement {
         match self {
             Statement::Position | Statement::Find => &[TEXTOID, TEXTOID],
             Statement::Append => &[TEXTOID, INT8OID, TEXTOID, BYTEAOID, TIMESTAMPTZOID],
-            Statement::Page => &[TEXTOID, INT8OID, INT8OID],
+            Statement::PageSizes | Statement::Page => &[TEXTOID, INT8OID, INT8OID],
             Statement::FinishedBefore => &[TIMESTAMPTZOID, INT8OID],
             Statement::Last
             | Statement::RunAt

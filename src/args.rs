@@ -76,11 +76,7 @@ pub fn required<T>(argument: &'static str, value: Option<T>) -> Result<T, Error>
 pub fn optional_id<'a>(argument: &'static str, value: Option<&'a [u8]>) -> Result<&'a [u8], Error> {
     let bytes = required(argument, value)?;
     if bytes.len() > ID_BYTES_MAX {
-        return Err(Error::TooLong {
-            argument,
-            bytes: bytes.len(),
-            bytes_max: ID_BYTES_MAX,
-        });
+        return Err(Error::TooLong { argument, bytes: bytes.len(), bytes_max: ID_BYTES_MAX });
     }
     Ok(bytes)
 }
@@ -101,10 +97,7 @@ pub fn payload<'a>(
 ) -> Result<&'a [u8], Error> {
     let bytes = required(argument, value)?;
     if bytes.len() > bytes_max {
-        return Err(Error::PayloadTooLarge {
-            bytes: bytes.len(),
-            bytes_max,
-        });
+        return Err(Error::PayloadTooLarge { bytes: bytes.len(), bytes_max });
     }
     Ok(bytes)
 }
@@ -113,12 +106,7 @@ pub fn payload<'a>(
 pub fn limit(argument: &'static str, value: Option<i32>, max: i32) -> Result<usize, Error> {
     let given = required(argument, value)?;
     if given < 1 || given > max {
-        return Err(Error::OutOfRange {
-            argument,
-            given: given.into(),
-            min: 1,
-            max: max.into(),
-        });
+        return Err(Error::OutOfRange { argument, given: given.into(), min: 1, max: max.into() });
     }
     Ok(given as usize)
 }
@@ -131,12 +119,7 @@ pub fn elements<'a>(
     required(argument, value)?
         .into_iter()
         .enumerate()
-        .map(|(at, element)| {
-            element.ok_or(Error::NullElement {
-                argument,
-                index: at + 1,
-            })
-        })
+        .map(|(at, element)| element.ok_or(Error::NullElement { argument, index: at + 1 }))
         .collect()
 }
 
@@ -160,10 +143,7 @@ pub fn steps<'a>(
         .into_iter()
         .zip(data)
         .map(|(name, data)| {
-            Ok((
-                StepName::arg("names", Some(name))?,
-                payload("data", Some(data), bytes_max)?,
-            ))
+            Ok((StepName::arg("names", Some(name))?, payload("data", Some(data), bytes_max)?))
         })
         .collect()
 }
@@ -176,10 +156,7 @@ pub fn only_default<T: PartialEq>(
     text: &'static str,
 ) -> Result<(), Error> {
     if required(argument, value)? != default {
-        return Err(Error::NotSupported {
-            argument,
-            default: text,
-        });
+        return Err(Error::NotSupported { argument, default: text });
     }
     Ok(())
 }
@@ -189,12 +166,7 @@ pub fn fence(value: Option<i64>) -> Result<(), Error> {
     if let Some(given) = value
         && given < 0
     {
-        return Err(Error::OutOfRange {
-            argument: "fence",
-            given,
-            min: 0,
-            max: i64::MAX,
-        });
+        return Err(Error::OutOfRange { argument: "fence", given, min: 0, max: i64::MAX });
     }
     only_default("fence", value, 0, "0")
 }
@@ -205,19 +177,10 @@ mod tests {
 
     #[test]
     fn ids_are_refused_when_null_empty_or_over_long() {
-        assert_eq!(
-            RunId::arg("run_id", None),
-            Err(Error::NullArgument { argument: "run_id" })
-        );
-        assert_eq!(
-            RunId::arg("run_id", Some(b"")),
-            Err(Error::Empty { argument: "run_id" })
-        );
+        assert_eq!(RunId::arg("run_id", None), Err(Error::NullArgument { argument: "run_id" }));
+        assert_eq!(RunId::arg("run_id", Some(b"")), Err(Error::Empty { argument: "run_id" }));
         let long = vec![b'x'; ID_BYTES_MAX + 1];
-        assert!(matches!(
-            RunId::arg("run_id", Some(&long)),
-            Err(Error::TooLong { .. })
-        ));
+        assert!(matches!(RunId::arg("run_id", Some(&long)), Err(Error::TooLong { .. })));
         assert!(RunId::arg("run_id", Some(&long[1..])).is_ok());
     }
 
@@ -227,10 +190,7 @@ mod tests {
         assert_eq!(payload("data", Some(b"abc"), 3), Ok(&b"abc"[..]));
         assert_eq!(
             payload("data", Some(b"abcd"), 3),
-            Err(Error::PayloadTooLarge {
-                bytes: 4,
-                bytes_max: 3
-            })
+            Err(Error::PayloadTooLarge { bytes: 4, bytes_max: 3 })
         );
     }
 
@@ -248,18 +208,11 @@ mod tests {
         assert!(steps(two(), two(), 9).is_ok());
         assert!(matches!(
             steps(two(), Some(vec![Some(b"a")]), 9),
-            Err(Error::LengthsDiffer {
-                first_len: 2,
-                second_len: 1,
-                ..
-            })
+            Err(Error::LengthsDiffer { first_len: 2, second_len: 1, .. })
         ));
         assert!(matches!(
             steps(Some(vec![Some(b"a"), None]), two(), 9),
-            Err(Error::NullElement {
-                argument: "names",
-                index: 2
-            })
+            Err(Error::NullElement { argument: "names", index: 2 })
         ));
     }
 

@@ -17,9 +17,7 @@ pub fn number(text: &str) -> Result<Value, Error> {
     {
         return Ok(Value::Integer(integer));
     }
-    let loss = || Error::NumberLoss {
-        number: shorten(text),
-    };
+    let loss = || Error::NumberLoss { number: shorten(text) };
     let float: f64 = text.parse().map_err(|_| loss())?;
     if !float.is_finite() || decimal(text) != decimal(&format!("{float:e}")) {
         return Err(loss());
@@ -29,16 +27,13 @@ pub fn number(text: &str) -> Result<Value, Error> {
 
 /// The bytes of a value: map keys in canonical order, so equal documents have equal bytes.
 pub fn encode(value: &Value) -> Result<Vec<u8>, Error> {
-    serde_cbor::to_vec(value).map_err(|error| Error::JsonNotCbor {
-        what: error.to_string(),
-    })
+    serde_cbor::to_vec(value).map_err(|error| Error::JsonNotCbor { what: error.to_string() })
 }
 
 /// The JSON text of one CBOR item.
 pub fn to_json(bytes: &[u8]) -> Result<String, Error> {
-    let value: Value = serde_cbor::from_slice(bytes).map_err(|error| Error::CborInvalid {
-        reason: error.to_string(),
-    })?;
+    let value: Value = serde_cbor::from_slice(bytes)
+        .map_err(|error| Error::CborInvalid { reason: error.to_string() })?;
     let mut json = String::with_capacity(bytes.len() * 2);
     write(&mut json, &value)?;
     Ok(json)
@@ -75,9 +70,7 @@ fn write_map(json: &mut String, entries: &BTreeMap<Value, Value>) -> Result<(), 
     json.push('{');
     for (at, (key, value)) in entries.iter().enumerate() {
         let Value::Text(key) = key else {
-            return Err(Error::CborNotJson {
-                what: "a map key that is not a text".into(),
-            });
+            return Err(Error::CborNotJson { what: "a map key that is not a text".into() });
         };
         if at > 0 {
             json.push(',');
@@ -116,20 +109,12 @@ fn decimal(text: &str) -> (bool, String, i64) {
     if significant.is_empty() {
         return (false, String::new(), 0);
     }
-    (
-        negative,
-        significant.to_owned(),
-        exponent + (digits.len() - significant.len()) as i64,
-    )
+    (negative, significant.to_owned(), exponent + (digits.len() - significant.len()) as i64)
 }
 
 /// A numeric can have 130,000 digits; a message should not.
 fn shorten(number: &str) -> String {
-    if number.len() <= 40 {
-        number.to_owned()
-    } else {
-        format!("{}…", &number[..40])
-    }
+    if number.len() <= 40 { number.to_owned() } else { format!("{}…", &number[..40]) }
 }
 
 #[cfg(test)]
@@ -139,30 +124,13 @@ mod tests {
 
     #[test]
     fn numbers_are_exact_or_refused() {
-        assert_eq!(
-            number("18446744073709551615"),
-            Ok(Value::Integer(u64::MAX.into()))
-        );
-        assert_eq!(
-            number("-18446744073709551616"),
-            Ok(Value::Integer(-(1i128 << 64)))
-        );
+        assert_eq!(number("18446744073709551615"), Ok(Value::Integer(u64::MAX.into())));
+        assert_eq!(number("-18446744073709551616"), Ok(Value::Integer(-(1i128 << 64))));
         assert_eq!(number("0.1"), Ok(Value::Float(0.1)));
         assert_eq!(number("1.10"), Ok(Value::Float(1.1)));
-        assert_eq!(
-            number("1000000000000000000000000000000"),
-            Ok(Value::Float(1e30))
-        );
-        for lost in [
-            "18446744073709551617",
-            "0.10000000000000000000001",
-            "1e400",
-            "1e-400",
-        ] {
-            assert!(
-                matches!(number(lost), Err(Error::NumberLoss { .. })),
-                "{lost}"
-            );
+        assert_eq!(number("1000000000000000000000000000000"), Ok(Value::Float(1e30)));
+        for lost in ["18446744073709551617", "0.10000000000000000000001", "1e400", "1e-400"] {
+            assert!(matches!(number(lost), Err(Error::NumberLoss { .. })), "{lost}");
         }
     }
 
@@ -170,25 +138,16 @@ mod tests {
     fn what_json_cannot_say_is_refused() {
         // h'00', {1: 2}, NaN, "\0"
         for cbor in [&[0x41, 0][..], &[0xa1, 1, 2], &[0xf9, 0x7e, 0], &[0x61, 0]] {
-            assert!(
-                matches!(to_json(cbor), Err(Error::CborNotJson { .. })),
-                "{cbor:x?}"
-            );
+            assert!(matches!(to_json(cbor), Err(Error::CborNotJson { .. })), "{cbor:x?}");
         }
     }
 
     #[test]
     fn what_is_not_one_item_is_refused() {
         for cbor in [&[][..], &[0x1c], &[0x82, 1], &[1, 1], &[0x62, 0xff, 0xff]] {
-            assert!(
-                matches!(to_json(cbor), Err(Error::CborInvalid { .. })),
-                "{cbor:x?}"
-            );
+            assert!(matches!(to_json(cbor), Err(Error::CborInvalid { .. })), "{cbor:x?}");
         }
-        assert!(matches!(
-            to_json(&[0x81; 100_000]),
-            Err(Error::CborInvalid { .. })
-        ));
+        assert!(matches!(to_json(&[0x81; 100_000]), Err(Error::CborInvalid { .. })));
     }
 
     fn any_json() -> impl Strategy<Value = Value> {

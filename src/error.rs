@@ -10,50 +10,26 @@ pub enum Error {
     NullArgument { argument: &'static str },
 
     #[error("element {index} of argument \"{argument}\" is null")]
-    NullElement {
-        argument: &'static str,
-        index: usize,
-    },
+    NullElement { argument: &'static str, index: usize },
 
     #[error("argument \"{argument}\" is empty")]
     Empty { argument: &'static str },
 
     #[error("argument \"{argument}\" is too long")]
-    TooLong {
-        argument: &'static str,
-        bytes: usize,
-        bytes_max: usize,
-    },
+    TooLong { argument: &'static str, bytes: usize, bytes_max: usize },
 
     #[error("argument \"{argument}\" is out of range")]
-    OutOfRange {
-        argument: &'static str,
-        given: i64,
-        min: i64,
-        max: i64,
-    },
+    OutOfRange { argument: &'static str, given: i64, min: i64, max: i64 },
 
     #[error("arrays \"{first}\" and \"{second}\" differ in length")]
-    LengthsDiffer {
-        first: &'static str,
-        first_len: usize,
-        second: &'static str,
-        second_len: usize,
-    },
+    LengthsDiffer { first: &'static str, first_len: usize, second: &'static str, second_len: usize },
 
     #[error("argument \"{argument}\" is not a word that is known here: \"{given}\"")]
-    UnknownWord {
-        argument: &'static str,
-        given: String,
-        known: &'static str,
-    },
+    UnknownWord { argument: &'static str, given: String, known: &'static str },
 
     /// The argument stands in the signature, but only its default works in this version.
     #[error("argument \"{argument}\" is not supported by this version of bide")]
-    NotSupported {
-        argument: &'static str,
-        default: &'static str,
-    },
+    NotSupported { argument: &'static str, default: &'static str },
 
     #[error("store \"{name}\" does not exist")]
     UnknownStore { name: String },
@@ -83,18 +59,10 @@ pub enum Error {
     StoredNotJson { run: String, name: String },
 
     #[error("schema version of store \"{store}\" is {stored}, expected {expected}")]
-    VersionMismatch {
-        store: String,
-        stored: i32,
-        expected: i32,
-    },
+    VersionMismatch { store: String, stored: i32, expected: i32 },
 
     #[error("store \"{store}\" has schema version {stored}, this library works with {supported}")]
-    VersionUnsupported {
-        store: String,
-        stored: i32,
-        supported: i32,
-    },
+    VersionUnsupported { store: String, stored: i32, supported: i32 },
 
     #[error("store \"{store}\" has no schema version")]
     VersionMissing { store: String },
@@ -103,19 +71,10 @@ pub enum Error {
     TableMissing { store: String, what: &'static str },
 
     #[error("\"{relation}\" of store \"{store}\" cannot hold {what}")]
-    WrongTable {
-        store: String,
-        relation: String,
-        what: &'static str,
-        fact: String,
-    },
+    WrongTable { store: String, relation: String, what: &'static str, fact: String },
 
     #[error("\"{relation}\" of store \"{store}\" has no usable unique index on ({columns})")]
-    NotUnique {
-        store: String,
-        relation: String,
-        columns: &'static str,
-    },
+    NotUnique { store: String, relation: String, columns: &'static str },
 
     #[error("a trigger or rule on \"{relation}\" suppressed or changed the insert")]
     InsertSuppressed { relation: String },
@@ -171,32 +130,16 @@ impl Error {
             NullArgument { argument } => format!("\"{argument}\" must have a value."),
             NullElement { argument, .. } => format!("\"{argument}\" must not hold nulls."),
             Empty { argument } => format!("\"{argument}\" has 0 bytes, it needs at least 1."),
-            TooLong {
-                argument,
-                bytes,
-                bytes_max,
-            } => {
+            TooLong { argument, bytes, bytes_max } => {
                 format!("\"{argument}\" has {bytes} bytes, the limit is {bytes_max}.")
             }
-            OutOfRange {
-                argument,
-                given,
-                min,
-                max,
-            } => {
+            OutOfRange { argument, given, min, max } => {
                 format!("\"{argument}\" is {given}, it must be from {min} to {max}.")
             }
-            LengthsDiffer {
-                first,
-                first_len,
-                second,
-                second_len,
-            } => format!(
+            LengthsDiffer { first, first_len, second, second_len } => format!(
                 "\"{first}\" has {first_len} elements, \"{second}\" has {second_len} elements."
             ),
-            UnknownWord {
-                argument, known, ..
-            } => format!("\"{argument}\" is one of {known}."),
+            UnknownWord { argument, known, .. } => format!("\"{argument}\" is one of {known}."),
             NotSupported { argument, default } => {
                 format!("\"{argument}\" can only have its default, {default}.")
             }
@@ -225,9 +168,7 @@ impl Error {
             VersionMismatch { stored, .. } => {
                 format!("The table \"schema_version\" holds version {stored}.")
             }
-            VersionUnsupported {
-                stored, supported, ..
-            } => {
+            VersionUnsupported { stored, supported, .. } => {
                 if stored > supported {
                     "The tables are newer than the library.".into()
                 } else {
@@ -290,9 +231,7 @@ impl Error {
             VersionMismatch { .. } => {
                 "Install the version of bide that your application expects.".into()
             }
-            VersionUnsupported {
-                stored, supported, ..
-            } => {
+            VersionUnsupported { stored, supported, .. } => {
                 if stored > supported {
                     "Install the newer library of bide and open a new connection.".into()
                 } else {
@@ -322,22 +261,15 @@ mod tests {
 
     #[test]
     fn the_hint_of_a_version_depends_on_which_side_is_older() {
-        let version = |stored| Error::VersionUnsupported {
-            store: "bide".into(),
-            stored,
-            supported: 1,
-        };
+        let version =
+            |stored| Error::VersionUnsupported { store: "bide".into(), stored, supported: 1 };
         assert!(version(2).hint().contains("newer library"));
         assert!(version(0).hint().contains("ALTER EXTENSION"));
     }
 
     #[test]
     fn details_name_the_size_and_the_limit() {
-        let error = Error::TooLong {
-            argument: "run_id",
-            bytes: 1001,
-            bytes_max: 1000,
-        };
+        let error = Error::TooLong { argument: "run_id", bytes: 1001, bytes_max: 1000 };
         assert_eq!(error.sqlstate(), "22023");
         assert!(error.detail().contains("1001") && error.detail().contains("1000"));
         assert_eq!(error.to_string(), "argument \"run_id\" is too long");

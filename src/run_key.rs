@@ -30,9 +30,8 @@ mod tests {
 
     #[test]
     fn a_million_runs_have_a_million_keys() {
-        let keys: std::collections::HashSet<u64> = (0..1_000_000)
-            .map(|n| run_key(16384, format!("run-{n}").as_bytes()))
-            .collect();
+        let keys: std::collections::HashSet<u64> =
+            (0..1_000_000).map(|n| run_key(16384, format!("run-{n}").as_bytes())).collect();
         assert_eq!(keys.len(), 1_000_000);
     }
 }

@@ -18,15 +18,10 @@ pub enum Kind {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{message}")]
-    Database {
-        message: String,
-        source: tokio_postgres::Error,
-    },
+    Database { message: String, source: tokio_postgres::Error },
 
     #[error("no answer within the caller's deadline")]
-    Deadline {
-        source: Option<tokio_postgres::Error>,
-    },
+    Deadline { source: Option<tokio_postgres::Error> },
 
     #[error("the payload cannot be encoded")]
     Encode { source: serde_json::Error },
@@ -50,10 +45,9 @@ impl Error {
     /// The SQLSTATE, where the server gave one.
     pub fn sqlstate(&self) -> Option<&str> {
         match self {
-            Error::Database { source, .. }
-            | Error::Deadline {
-                source: Some(source),
-            } => source.code().map(SqlState::code),
+            Error::Database { source, .. } | Error::Deadline { source: Some(source) } => {
+                source.code().map(SqlState::code)
+            }
             _ => None,
         }
     }
@@ -75,9 +69,7 @@ impl From<tokio_postgres::Error> for Error {
 /// Refusals: of arguments, of rights, of the state that something is in.
 fn is_config(code: &SqlState) -> bool {
     let code = code.code();
-    ["22", "42", "0A", "25", "3F"]
-        .iter()
-        .any(|class| code.starts_with(class))
+    ["22", "42", "0A", "25", "3F"].iter().any(|class| code.starts_with(class))
         || code == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE.code()
         || code == SqlState::PROGRAM_LIMIT_EXCEEDED.code()
 }
@@ -88,9 +80,7 @@ mod tests {
 
     #[test]
     fn refusals_are_config_and_failures_are_not() {
-        for code in [
-            "22004", "22023", "42501", "42704", "25001", "55000", "54000", "0A000",
-        ] {
+        for code in ["22004", "22023", "42501", "42704", "25001", "55000", "54000", "0A000"] {
             assert!(is_config(&SqlState::from_code(code)), "{code}");
         }
         for code in ["40001", "57014", "57P01", "53200", "08006", "55P03"] {

@@ -58,18 +58,12 @@ pub struct RunFilter {
 
 impl<'c> Journal<'c> {
     pub fn new(client: &'c Client) -> Self {
-        Self {
-            client,
-            within: None,
-        }
+        Self { client, within: None }
     }
 
     /// Every call, retries included, ends within this time; without it only the server's timeouts end it.
     pub fn within(self, time: Duration) -> Self {
-        Self {
-            within: Some(time),
-            ..self
-        }
+        Self { within: Some(time), ..self }
     }
 
     async fn rows(
@@ -105,9 +99,7 @@ impl<'c> Journal<'c> {
     /// same bytes.
     pub async fn insert(&self, run: &str, name: &str, data: &[u8]) -> Result<Inserted, Error> {
         const SQL: &str = "SELECT seq, inserted, stored FROM bide.insert($1, $2, $3)";
-        let row = self
-            .one(Retry::AlsoTakenPositions, SQL, &[&run, &name, &data])
-            .await?;
+        let row = self.one(Retry::AlsoTakenPositions, SQL, &[&run, &name, &data]).await?;
         inserted(&row)
     }
 
@@ -124,23 +116,13 @@ impl<'c> Journal<'c> {
         const SQL: &str = "SELECT seq, inserted, stored FROM bide.insert_json($1, $2, $3)";
         let value = serde_json::to_value(value).map_err(|source| Error::Encode { source })?;
         let value = Json(value);
-        let row = self
-            .one(Retry::AlsoTakenPositions, SQL, &[&run, &name, &value])
-            .await?;
-        let Inserted {
-            seq,
-            inserted,
-            stored,
-        } = inserted::<Json<serde_json::Value>>(&row)?;
+        let row = self.one(Retry::AlsoTakenPositions, SQL, &[&run, &name, &value]).await?;
+        let Inserted { seq, inserted, stored } = inserted::<Json<serde_json::Value>>(&row)?;
         let stored = stored
             .map(|Json(value)| serde_json::from_value(value))
             .transpose()
             .map_err(|source| Error::Decode { source })?;
-        Ok(Inserted {
-            seq,
-            inserted,
-            stored,
-        })
+        Ok(Inserted { seq, inserted, stored })
     }
 
     /// Records many steps of one run in one commit, all or none; position and whether it was recorded
@@ -153,12 +135,8 @@ impl<'c> Journal<'c> {
         const SQL: &str = "SELECT seq, inserted FROM bide.insert_many($1, $2, $3)";
         let names: Vec<&str> = steps.iter().map(|(name, _)| *name).collect();
         let data: Vec<&[u8]> = steps.iter().map(|(_, data)| *data).collect();
-        let rows = self
-            .rows(Retry::AlsoTakenPositions, SQL, &[&run, &names, &data])
-            .await?;
-        rows.iter()
-            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
-            .collect()
+        let rows = self.rows(Retry::AlsoTakenPositions, SQL, &[&run, &names, &data]).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
     /// One step by its name.
@@ -166,11 +144,7 @@ impl<'c> Journal<'c> {
         const SQL: &str = "SELECT seq, data, recorded_at FROM bide.get($1, $2)";
         let row = self.optional(Retry::Transient, SQL, &[&run, &name]).await?;
         row.map(|row| {
-            Ok(Step {
-                seq: row.try_get(0)?,
-                data: row.try_get(1)?,
-                recorded_at: row.try_get(2)?,
-            })
+            Ok(Step { seq: row.try_get(0)?, data: row.try_get(1)?, recorded_at: row.try_get(2)? })
         })
         .transpose()
     }
@@ -179,9 +153,7 @@ impl<'c> Journal<'c> {
     /// page also ends at 8 MB of payload.
     pub async fn load(&self, run: &str, after: i64, max_rows: i32) -> Result<Vec<Entry>, Error> {
         const SQL: &str = "SELECT seq, name, data, recorded_at FROM bide.load($1, $2, $3)";
-        let rows = self
-            .rows(Retry::Transient, SQL, &[&run, &after, &max_rows])
-            .await?;
+        let rows = self.rows(Retry::Transient, SQL, &[&run, &after, &max_rows]).await?;
         rows.iter()
             .map(|row| {
                 Ok(Entry {
@@ -199,9 +171,7 @@ impl<'c> Journal<'c> {
         const PAGE_ROWS: i32 = 256;
         let mut all: Vec<Entry> = Vec::new();
         loop {
-            let page = self
-                .load(run, all.last().map_or(-1, |entry| entry.seq), PAGE_ROWS)
-                .await?;
+            let page = self.load(run, all.last().map_or(-1, |entry| entry.seq), PAGE_ROWS).await?;
             if page.is_empty() {
                 return Ok(all);
             }
@@ -217,11 +187,7 @@ impl<'c> Journal<'c> {
         max_rows: i32,
     ) -> Result<Vec<String>, Error> {
         const SQL: &str = "SELECT run_id FROM bide.runs($1, $2, $3, $4, $5)";
-        let RunFilter {
-            prefix,
-            exclude_holding,
-            lease_lapsed,
-        } = filter;
+        let RunFilter { prefix, exclude_holding, lease_lapsed } = filter;
         let rows = self
             .rows(
                 Retry::Transient,
@@ -235,19 +201,13 @@ impl<'c> Journal<'c> {
     /// Deletes a finished run, any run by `force`; returns the number of steps.
     pub async fn purge_run(&self, run: &str, force: bool) -> Result<i64, Error> {
         const SQL: &str = "SELECT bide.purge_run($1, $2)";
-        Ok(self
-            .one(Retry::Transient, SQL, &[&run, &force])
-            .await?
-            .try_get(0)?)
+        Ok(self.one(Retry::Transient, SQL, &[&run, &force]).await?.try_get(0)?)
     }
 
     /// Deletes up to `max_runs` runs that ended before `before`; returns the number of runs.
     pub async fn purge_finished(&self, before: SystemTime, max_runs: i32) -> Result<i64, Error> {
         const SQL: &str = "SELECT bide.purge_finished($1, $2)";
-        Ok(self
-            .one(Retry::Transient, SQL, &[&before, &max_runs])
-            .await?
-            .try_get(0)?)
+        Ok(self.one(Retry::Transient, SQL, &[&before, &max_runs]).await?.try_get(0)?)
     }
 
     /// An error unless the tables have the version that the application was written for.
@@ -262,9 +222,5 @@ fn inserted<T>(row: &Row) -> Result<Inserted<T>, Error>
 where
     T: for<'r> tokio_postgres::types::FromSql<'r>,
 {
-    Ok(Inserted {
-        seq: row.try_get(0)?,
-        inserted: row.try_get(1)?,
-        stored: row.try_get(2)?,
-    })
+    Ok(Inserted { seq: row.try_get(0)?, inserted: row.try_get(1)?, stored: row.try_get(2)? })
 }

@@ -26,19 +26,14 @@ impl Retry {
         transient
             || (self == Retry::AlsoTakenPositions
                 && *code == SqlState::UNIQUE_VIOLATION
-                && matches!(
-                    error.constraint(),
-                    Some("steps_pkey" | "steps_run_id_seq_key")
-                ))
+                && matches!(error.constraint(), Some("steps_pkey" | "steps_run_id_seq_key")))
     }
 }
 
 /// The ceiling of the wait before retry `retry`, which counts from 1.
 fn ceiling(retry: u32) -> Duration {
     const MOST: Duration = Duration::from_millis(100);
-    let doubled = 1u64
-        .checked_shl(retry.saturating_sub(1))
-        .unwrap_or(u64::MAX);
+    let doubled = 1u64.checked_shl(retry.saturating_sub(1)).unwrap_or(u64::MAX);
     Duration::from_millis(doubled).min(MOST)
 }
 

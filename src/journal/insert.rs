@@ -26,11 +26,7 @@ pub struct Inserted {
 
 impl Inserted {
     fn taken(step: Step) -> Self {
-        Self {
-            seq: step.seq,
-            inserted: false,
-            stored: Some(step.data),
-        }
+        Self { seq: step.seq, inserted: false, stored: Some(step.data) }
     }
 }
 
@@ -59,11 +55,7 @@ pub fn insert(
     }
     let seq = next(tables.as_mut(), run)?;
     tables.append(run, seq, name, data, clock())?;
-    Ok(Inserted {
-        seq,
-        inserted: true,
-        stored: None,
-    })
+    Ok(Inserted { seq, inserted: true, stored: None })
 }
 
 /// Records each step whose name is free, all or none; position and whether it was inserted, in order.
@@ -73,16 +65,10 @@ pub fn insert_many(
     steps: &[(StepName<'_>, &[u8])],
 ) -> Result<Vec<(i64, bool)>, Error> {
     let mut tables = open.tables(View::Fresh)?;
-    let known: Vec<Option<i64>> = steps
-        .iter()
-        .map(|(name, _)| tables.position(run, *name))
-        .collect();
+    let known: Vec<Option<i64>> =
+        steps.iter().map(|(name, _)| tables.position(run, *name)).collect();
     if known.iter().all(Option::is_some) {
-        return Ok(known
-            .into_iter()
-            .flatten()
-            .map(|seq| (seq, false))
-            .collect());
+        return Ok(known.into_iter().flatten().map(|seq| (seq, false)).collect());
     }
     let lock = RunLock::acquire(open.steps_oid(), run.bytes())?;
     let mut seq = next(tables.as_mut(), run)?;
@@ -121,6 +107,5 @@ fn next(tables: &mut dyn Tables, run: RunId<'_>) -> Result<i64, Error> {
 }
 
 fn following(run: RunId<'_>, seq: i64) -> Result<i64, Error> {
-    seq.checked_add(1)
-        .ok_or_else(|| Error::PositionsExhausted { run: run.display() })
+    seq.checked_add(1).ok_or_else(|| Error::PositionsExhausted { run: run.display() })
 }

@@ -29,15 +29,32 @@ fn open_to_write(
     Open::new(Call::new(fcinfo), store, Use::Write)
 }
 
-/// Arguments that have one meaning in all inserts.
-fn later_arguments(
+/// The arguments that `insert` and `insert_json` share.
+struct InsertArguments<'a> {
+    run_id: Option<Text<'a>>,
+    name: Option<Text<'a>>,
     fence: Option<i64>,
-    publish: Option<Text<'_>>,
+    publish: Option<Text<'a>>,
     wake: Option<bool>,
-) -> Result<(), Error> {
-    args::fence(fence)?;
-    args::only_default("publish", publish.map(|topic| topic.0), b"", "''")?;
-    args::only_default("wake", wake, false, "false")
+    store: Option<Text<'a>>,
+    fcinfo: pg_sys::FunctionCallInfo,
+}
+
+impl<'a> InsertArguments<'a> {
+    fn record(
+        self,
+        function: &'static str,
+        data: Option<&[u8]>,
+    ) -> Result<(RunId<'a>, StepName<'a>, Inserted), Error> {
+        let run = RunId::arg("run_id", self.run_id.map(|text| text.0))?;
+        let name = StepName::arg("name", self.name.map(|text| text.0))?;
+        let data = args::payload("data", data, guc::data_bytes_max())?;
+        args::fence(self.fence)?;
+        args::only_default("publish", self.publish.map(|topic| topic.0), b"", "''")?;
+        args::only_default("wake", self.wake, false, "false")?;
+        let open = open_to_write(function, self.store, self.fcinfo)?;
+        Ok((run, name, insert::insert(&open, run, name, data)?))
+    }
 }
 
 #[allow(clippy::too_many_arguments, reason = "the SQL signature")]
@@ -52,25 +69,11 @@ fn insert(
     wake: default!(Option<bool>, false),
     store: default!(Option<Text<'_>>, "'bide'"),
     fcinfo: pg_sys::FunctionCallInfo,
-) -> TableIterator<
-    'static,
-    (
-        name!(seq, i64),
-        name!(inserted, bool),
-        name!(stored, Option<Vec<u8>>),
-    ),
-> {
+) -> TableIterator<'static, (name!(seq, i64), name!(inserted, bool), name!(stored, Option<Vec<u8>>))>
+{
+    let arguments = InsertArguments { run_id, name, fence, publish, wake, store, fcinfo };
     face(|| {
-        let run = RunId::arg("run_id", run_id.map(|text| text.0))?;
-        let name = StepName::arg("name", name.map(|text| text.0))?;
-        let data = args::payload("data", data, guc::data_bytes_max())?;
-        later_arguments(fence, publish, wake)?;
-        let open = open_to_write("insert", store, fcinfo)?;
-        let Inserted {
-            seq,
-            inserted,
-            stored,
-        } = insert::insert(&open, run, name, data)?;
+        let (_, _, Inserted { seq, inserted, stored }) = arguments.record("insert", data)?;
         Ok(TableIterator::once((seq, inserted, stored)))
     })
 }
@@ -87,26 +90,13 @@ fn insert_json(
     wake: default!(Option<bool>, false),
     store: default!(Option<Text<'_>>, "'bide'"),
     fcinfo: pg_sys::FunctionCallInfo,
-) -> TableIterator<
-    'static,
-    (
-        name!(seq, i64),
-        name!(inserted, bool),
-        name!(stored, Option<JsonOut>),
-    ),
-> {
+) -> TableIterator<'static, (name!(seq, i64), name!(inserted, bool), name!(stored, Option<JsonOut>))>
+{
+    let arguments = InsertArguments { run_id, name, fence, publish, wake, store, fcinfo };
     face(|| {
-        let run = RunId::arg("run_id", run_id.map(|text| text.0))?;
-        let name = StepName::arg("name", name.map(|text| text.0))?;
-        let data = server_to_utf8(args::required("data", data)?.0);
-        let data = args::payload("data", Some(&data), guc::data_bytes_max())?;
-        later_arguments(fence, publish, wake)?;
-        let open = open_to_write("insert_json", store, fcinfo)?;
-        let Inserted {
-            seq,
-            inserted,
-            stored,
-        } = insert::insert(&open, run, name, data)?;
+        let data = data.map(|json| server_to_utf8(json.0));
+        let (run, name, Inserted { seq, inserted, stored }) =
+            arguments.record("insert_json", data.as_deref())?;
         let stored = match stored {
             None => None,
             Some(bytes) => Some(stored_json(&bytes).ok_or_else(|| Error::StoredNotJson {
@@ -166,20 +156,16 @@ fn get(
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> TableIterator<
     'static,
-    (
-        name!(seq, i64),
-        name!(data, Vec<u8>),
-        name!(recorded_at, Option<TimestampWithTimeZone>),
-    ),
+    (name!(seq, i64), name!(data, Vec<u8>), name!(recorded_at, Option<TimestampWithTimeZone>)),
 > {
     face(|| {
         let run = RunId::arg("run_id", run_id.map(|text| text.0))?;
         let name = StepName::arg("name", name.map(|text| text.0))?;
         let open = Open::new(Call::new(fcinfo), store, Use::Read)?;
         let step = read::get(&open, run, name)?;
-        Ok(TableIterator::new(step.map(|step| {
-            (step.seq, step.data, step.recorded_at.map(timestamp))
-        })))
+        Ok(TableIterator::new(
+            step.map(|step| (step.seq, step.data, step.recorded_at.map(timestamp))),
+        ))
     })
 }
 
@@ -234,16 +220,9 @@ fn runs(
         let lease_lapsed = args::required("lease_lapsed", lease_lapsed)?;
         let max_rows = args::limit("max_rows", max_rows, PAGE_ROWS_MAX)?;
         let open = Open::new(Call::new(fcinfo), store, Use::Read)?;
-        let filter = read::Filter {
-            after,
-            prefix,
-            excluded: &excluded,
-            lease_lapsed,
-        };
+        let filter = read::Filter { after, prefix, excluded: &excluded, lease_lapsed };
         let runs = read::runs(&open, &filter, max_rows)?;
-        Ok(TableIterator::new(
-            runs.into_iter().map(|run| (TextOut(run),)),
-        ))
+        Ok(TableIterator::new(runs.into_iter().map(|run| (TextOut(run),))))
     })
 }
 

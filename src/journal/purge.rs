@@ -55,21 +55,12 @@ pub fn finished(open: &Open, before: i64, max_runs: usize) -> Result<i64, Error>
 }
 
 fn is_finished(open: &Open, run: RunId<'_>) -> bool {
-    !open
-        .execute(
-            Statement::IsFinished,
-            &[Param::Text(run.bytes())],
-            View::Fresh,
-        )
-        .rows
-        .is_empty()
+    !open.execute(Statement::IsFinished, &[Param::Text(run.bytes())], View::Fresh).rows.is_empty()
 }
 
 fn delete(open: &Open, run: RunId<'_>) -> i64 {
     let run = [Param::Text(run.bytes())];
-    let steps = open
-        .execute(Statement::DeleteSteps, &run, View::Fresh)
-        .processed;
+    let steps = open.execute(Statement::DeleteSteps, &run, View::Fresh).processed;
     open.execute(Statement::DeleteLease, &run, View::Fresh);
     steps as i64
 }

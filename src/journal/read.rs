@@ -13,9 +13,7 @@ pub fn get(open: &Open, run: RunId<'_>, name: StepName<'_>) -> Result<Option<Ste
 
 /// The steps behind position `after`: a prefix of what the run will ever hold there.
 pub fn load(open: &Open, run: RunId<'_>, after: i64, max_rows: usize) -> Result<Vec<Entry>, Error> {
-    Ok(open
-        .tables(View::Caller)?
-        .page(run, after, max_rows, PAGE_BYTES_MAX))
+    Ok(open.tables(View::Caller)?.page(run, after, max_rows, PAGE_BYTES_MAX))
 }
 
 /// Which runs a listing admits.
@@ -43,18 +41,11 @@ pub fn runs(open: &Open, filter: &Filter<'_>, max_rows: usize) -> Result<Vec<Vec
             break;
         }
         let id = RunId::stored(&run);
-        let excluded = filter
-            .excluded
-            .iter()
-            .any(|name| tables.position(id, *name).is_some());
+        let excluded = filter.excluded.iter().any(|name| tables.position(id, *name).is_some());
         let admitted = !excluded
             && (!filter.lease_lapsed || tables.lease(id)?.is_some_and(|lease| lease.is_over(now)));
         let page_is_full = admitted && found.len() + 1 == max_rows;
-        next = if page_is_full {
-            None
-        } else {
-            tables.next_run(From::Behind(&run))
-        };
+        next = if page_is_full { None } else { tables.next_run(From::Behind(&run)) };
         if admitted {
             found.push(run);
         }

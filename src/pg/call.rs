@@ -17,9 +17,7 @@ impl Call {
         // SAFETY: Postgres passes a valid fcinfo with its flinfo set to every C function.
         let function = unsafe { (*(*fcinfo).flinfo).fn_oid };
         // SAFETY: a cache look-up.
-        Self {
-            namespace: unsafe { pg_sys::get_func_namespace(function) },
-        }
+        Self { namespace: unsafe { pg_sys::get_func_namespace(function) } }
     }
 
     /// The schema of the called function, which is bide's own, whatever it is named now.

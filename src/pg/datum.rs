@@ -171,10 +171,7 @@ macro_rules! result {
 argument!(Text, "text", |datum| varlena_bytes(datum));
 argument!(Json, "json", |datum| varlena_bytes(datum));
 argument!(TextArray, "text[]", |datum| array(datum, pg_sys::TEXTOID));
-argument!(ByteaArray, "bytea[]", |datum| array(
-    datum,
-    pg_sys::BYTEAOID
-));
+argument!(ByteaArray, "bytea[]", |datum| array(datum, pg_sys::BYTEAOID));
 result!(TextOut, "text", pg_sys::TEXTOID);
 result!(JsonOut, "json", pg_sys::JSONOID);
 

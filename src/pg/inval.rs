@@ -51,11 +51,8 @@ fn moved() {
 unsafe extern "C-unwind" fn relation_changed(_arg: pg_sys::Datum, relation: pg_sys::Oid) {
     // InvalidOid means "anything may have changed". Being borrowed means that we are in `watch`.
     let ours = relation == pg_sys::InvalidOid
-        || WATCHED.with(|watched| {
-            watched
-                .try_borrow()
-                .map_or(true, |list| list.contains(&relation))
-        });
+        || WATCHED
+            .with(|watched| watched.try_borrow().map_or(true, |list| list.contains(&relation)));
     if ours {
         moved();
     }

@@ -45,10 +45,7 @@ impl FromDatum for Jsonb<'_> {
     ) -> Option<Self> {
         // SAFETY: Postgres passes a jsonb; a detoasted copy lives as long as the call.
         (!is_null).then(|| unsafe {
-            Self(
-                pg_sys::pg_detoast_datum(datum.cast_mut_ptr()).cast(),
-                PhantomData,
-            )
+            Self(pg_sys::pg_detoast_datum(datum.cast_mut_ptr()).cast(), PhantomData)
         })
     }
 }
@@ -97,14 +94,8 @@ impl JsonbOut {
 
 /// An array or object that is being read.
 enum Open {
-    Array {
-        items: Vec<Value>,
-        scalar: bool,
-    },
-    Object {
-        entries: BTreeMap<Value, Value>,
-        key: Option<Value>,
-    },
+    Array { items: Vec<Value>, scalar: bool },
+    Object { entries: BTreeMap<Value, Value>, key: Option<Value> },
 }
 
 impl Jsonb<'_> {
@@ -130,17 +121,11 @@ impl Jsonb<'_> {
                         return Err(Error::JsonNotCbor { what });
                     }
                     open.push(if token == WJB_BEGIN_OBJECT {
-                        Open::Object {
-                            entries: BTreeMap::new(),
-                            key: None,
-                        }
+                        Open::Object { entries: BTreeMap::new(), key: None }
                     } else {
                         // SAFETY: at the beginning of an array the union holds an array.
                         let scalar = unsafe { value.val.array.rawScalar };
-                        Open::Array {
-                            items: Vec::new(),
-                            scalar,
-                        }
+                        Open::Array { items: Vec::new(), scalar }
                     });
                 }
                 WJB_KEY => {
@@ -157,14 +142,10 @@ impl Jsonb<'_> {
                 }
                 WJB_END_ARRAY | WJB_END_OBJECT => {
                     let ended = match open.pop().expect("every end has its beginning") {
-                        Open::Array {
-                            mut items,
-                            scalar: true,
-                        } => items.pop().expect("a scalar document has one element"),
-                        Open::Array {
-                            items,
-                            scalar: false,
-                        } => Value::Array(items),
+                        Open::Array { mut items, scalar: true } => {
+                            items.pop().expect("a scalar document has one element")
+                        }
+                        Open::Array { items, scalar: false } => Value::Array(items),
                         Open::Object { entries, .. } => Value::Map(entries),
                     };
                     if open.is_empty() {
@@ -179,10 +160,7 @@ impl Jsonb<'_> {
 }
 
 fn add(open: &mut [Open], item: Value) {
-    match open
-        .last_mut()
-        .expect("a value stands in an array or object")
-    {
+    match open.last_mut().expect("a value stands in an array or object") {
         Open::Array { items, .. } => items.push(item),
         Open::Object { entries, key } => {
             entries.insert(key.take().expect("a key precedes its value"), item);

@@ -55,15 +55,9 @@ impl RunLock {
             pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL => Ok(None),
             pg_sys::LockAcquireResult::LOCKACQUIRE_OK => {
                 count(1);
-                Ok(Some(Self {
-                    tag,
-                    taken_here: true,
-                }))
+                Ok(Some(Self { tag, taken_here: true }))
             }
-            _ => Ok(Some(Self {
-                tag,
-                taken_here: false,
-            })),
+            _ => Ok(Some(Self { tag, taken_here: false })),
         }
     }
 
@@ -131,10 +125,7 @@ unsafe extern "C-unwind" fn transaction_ends(
     _arg: *mut std::ffi::c_void,
 ) {
     use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE};
-    if matches!(
-        event,
-        XACT_EVENT_COMMIT | XACT_EVENT_ABORT | XACT_EVENT_PREPARE
-    ) {
+    if matches!(event, XACT_EVENT_COMMIT | XACT_EVENT_ABORT | XACT_EVENT_PREPARE) {
         HELD.with_borrow_mut(Vec::clear);
     }
 }

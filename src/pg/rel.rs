@@ -82,10 +82,7 @@ impl Rel {
     pub fn open(oid: pg_sys::Oid, how: Use) -> Option<Self> {
         // SAFETY: any OID may be asked for; relation_close below undoes it.
         let relation = unsafe { pg_sys::try_relation_open(oid, how.lock_mode()) };
-        (!relation.is_null()).then_some(Self {
-            relation,
-            _not_send: PhantomData,
-        })
+        (!relation.is_null()).then_some(Self { relation, _not_send: PhantomData })
     }
 
     pub(super) fn raw(&self) -> pg_sys::Relation {
@@ -210,9 +207,7 @@ impl Rel {
             if list.is_null() {
                 return Vec::new();
             }
-            (0..(*list).length as usize)
-                .map(|at| (*(*list).elements.add(at)).oid_value)
-                .collect()
+            (0..(*list).length as usize).map(|at| (*(*list).elements.add(at)).oid_value).collect()
         }
     }
 }

@@ -55,10 +55,7 @@ pub fn face<R>(call: impl FnOnce() -> Result<R, Error>) -> R {
     match answer {
         Ok(Ok(result)) => result,
         Ok(Err(error)) => {
-            leave_with(Fields {
-                sqlstate: sqlstate_code(error.sqlstate()),
-                ..Fields::default()
-            });
+            leave_with(Fields { sqlstate: sqlstate_code(error.sqlstate()), ..Fields::default() });
             raise(&error)
         }
         Err(panic) => {
@@ -88,20 +85,17 @@ fn raise(error: &Error) -> ! {
 
 /// MAKE_SQLSTATE: six bits a character, the first in the lowest.
 fn sqlstate_code(sqlstate: &str) -> c_int {
-    sqlstate.bytes().enumerate().fold(0, |code, (at, byte)| {
-        code | ((i32::from(byte) - i32::from(b'0')) & 0x3f) << (6 * at)
-    })
+    sqlstate
+        .bytes()
+        .enumerate()
+        .fold(0, |code, (at, byte)| code | ((i32::from(byte) - i32::from(b'0')) & 0x3f) << (6 * at))
 }
 
 /// Messages are in the server's encoding: UTF-8 as it is, else ASCII with the rest escaped.
 fn server_text(text: String) -> String {
     // SAFETY: reads a variable of the backend.
     let utf8 = unsafe { pg_sys::GetDatabaseEncoding() } == pg_sys::pg_enc::PG_UTF8 as c_int;
-    if utf8 || text.is_ascii() {
-        text
-    } else {
-        text.escape_default().to_string()
-    }
+    if utf8 || text.is_ascii() { text } else { text.escape_default().to_string() }
 }
 
 /// While it lives, each ERROR is copied in full as it is raised.

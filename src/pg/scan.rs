@@ -62,11 +62,7 @@ impl IndexShape {
                         != 0,
                 })
                 .collect();
-            Some(Self {
-                oid: index,
-                columns,
-                unique: form.indisunique,
-            })
+            Some(Self { oid: index, columns, unique: form.indisunique })
         }
     }
 
@@ -82,9 +78,7 @@ impl IndexShape {
     pub fn is_on_set(&self, columns: &[Column]) -> bool {
         self.columns.len() == columns.len()
             && columns.iter().all(|column| {
-                self.columns
-                    .iter()
-                    .any(|of_index| of_index.table_column == column.number())
+                self.columns.iter().any(|of_index| of_index.table_column == column.number())
             })
     }
 
@@ -227,13 +221,7 @@ impl<'r> Scan<'r> {
                 0,
             );
             let slot = pg_sys::table_slot_create(table.raw(), std::ptr::null_mut());
-            Self {
-                shape,
-                scan,
-                slot,
-                _index: index,
-                _table: PhantomData,
-            }
+            Self { shape, scan, slot, _index: index, _table: PhantomData }
         }
     }
 
@@ -277,17 +265,10 @@ impl<'r> Scan<'r> {
         let bound = keys
             .iter()
             .take_while(|key| {
-                matches!(
-                    key,
-                    Key::Text(Compare::Equal, _) | Key::Int8(Compare::Equal, _)
-                )
+                matches!(key, Key::Text(Compare::Equal, _) | Key::Int8(Compare::Equal, _))
             })
             .count();
-        let descending = self
-            .shape
-            .columns
-            .get(bound)
-            .is_some_and(|column| column.descending);
+        let descending = self.shape.columns.get(bound).is_some_and(|column| column.descending);
         let forward = (order == Order::Ascending) != descending;
         let direction = if forward {
             pg_sys::ScanDirection::ForwardScanDirection
@@ -306,10 +287,7 @@ impl<'r> Scan<'r> {
                 0,
             );
             while pg_sys::index_getnext_slot(self.scan, direction, self.slot) {
-                if !visit(Row {
-                    slot: self.slot,
-                    _scan: PhantomData,
-                }) {
+                if !visit(Row { slot: self.slot, _scan: PhantomData }) {
                     break;
                 }
             }
@@ -340,10 +318,7 @@ pub struct Row<'s> {
 
 impl<'s> Row<'s> {
     pub(super) fn of_slot(slot: *mut pg_sys::TupleTableSlot) -> Self {
-        Self {
-            slot,
-            _scan: PhantomData,
-        }
+        Self { slot, _scan: PhantomData }
     }
 
     fn value(&self, column: Column) -> Option<pg_sys::Datum> {
@@ -357,33 +332,21 @@ impl<'s> Row<'s> {
 
     /// A copy of a text or bytea value.
     pub fn bytes(&self, column: Column) -> Option<Vec<u8>> {
-        assert!(
-            matches!(column.kind(), Kind::Text | Kind::Bytea),
-            "a column of bytes"
-        );
+        assert!(matches!(column.kind(), Kind::Text | Kind::Bytea), "a column of bytes");
         // SAFETY: the column has a varlena type (`Rel::column`).
-        self.value(column)
-            .map(|datum| unsafe { varlena_to_vec(datum) })
+        self.value(column).map(|datum| unsafe { varlena_to_vec(datum) })
     }
 
     /// Size of a text or bytea value in bytes, without reading it.
     pub fn size(&self, column: Column) -> usize {
-        assert!(
-            matches!(column.kind(), Kind::Text | Kind::Bytea),
-            "a column of bytes"
-        );
+        assert!(matches!(column.kind(), Kind::Text | Kind::Bytea), "a column of bytes");
         // SAFETY: as in `bytes`; only the header is read. It counts the header's four bytes.
-        self.value(column).map_or(
-            0,
-            |datum| unsafe { pg_sys::toast_raw_datum_size(datum) } - pg_sys::VARHDRSZ,
-        )
+        self.value(column)
+            .map_or(0, |datum| unsafe { pg_sys::toast_raw_datum_size(datum) } - pg_sys::VARHDRSZ)
     }
 
     pub fn int8(&self, column: Column) -> Option<i64> {
-        assert!(
-            matches!(column.kind(), Kind::Int8 | Kind::Timestamptz),
-            "a column of 8 bytes"
-        );
+        assert!(matches!(column.kind(), Kind::Int8 | Kind::Timestamptz), "a column of 8 bytes");
         self.value(column).map(|datum| datum.value() as i64)
     }
 
@@ -394,8 +357,7 @@ impl<'s> Row<'s> {
 
     pub fn oid(&self, column: Column) -> Option<pg_sys::Oid> {
         assert_eq!(column.kind(), Kind::Regclass, "an OID column");
-        self.value(column)
-            .map(|datum| pg_sys::Oid::from(datum.value() as u32))
+        self.value(column).map(|datum| pg_sys::Oid::from(datum.value() as u32))
     }
 }
 

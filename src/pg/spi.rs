@@ -79,11 +79,7 @@ impl Connection {
     fn open() -> Self {
         // SAFETY: undone by Drop, or by the abort.
         let answer = unsafe { pg_sys::SPI_connect() };
-        assert_eq!(
-            answer,
-            pg_sys::SPI_OK_CONNECT as i32,
-            "SPI_connect cannot fail"
-        );
+        assert_eq!(answer, pg_sys::SPI_OK_CONNECT as i32, "SPI_connect cannot fail");
         Self(PhantomData)
     }
 }
@@ -106,26 +102,17 @@ impl Plan {
         // SAFETY: text and types outlive the call, which copies them. A kept plan survives SPI_finish.
         let plan = unsafe {
             let plan = pg_sys::SPI_prepare(text.as_ptr(), types.len() as i32, types.as_mut_ptr());
-            assert!(
-                !plan.is_null(),
-                "SPI_prepare raises an ERROR where it cannot"
-            );
+            assert!(!plan.is_null(), "SPI_prepare raises an ERROR where it cannot");
             pg_sys::SPI_keepplan(plan);
             plan
         };
-        Self {
-            plan,
-            parameters: parameters.to_vec(),
-        }
+        Self { plan, parameters: parameters.to_vec() }
     }
 
     /// Runs the statement. Errors of Postgres pass through.
     pub fn execute(&self, params: &[Param<'_>], mode: Mode) -> Outcome {
         assert!(
-            params
-                .iter()
-                .map(|param| param.type_oid())
-                .eq(self.parameters.iter().copied()),
+            params.iter().map(|param| param.type_oid()).eq(self.parameters.iter().copied()),
             "parameters are as prepared"
         );
         let held: Vec<Option<Varlena>> = params
@@ -168,12 +155,7 @@ impl Plan {
         };
         assert!(answer >= 0, "SPI_execute_snapshot answered {answer}");
         // SAFETY: set by the statement above, valid until the connection ends.
-        unsafe {
-            Outcome {
-                processed: pg_sys::SPI_processed,
-                rows: rows(),
-            }
-        }
+        unsafe { Outcome { processed: pg_sys::SPI_processed, rows: rows() } }
     }
 }
 

@@ -22,11 +22,7 @@ impl ActAs {
                 saved_context | pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32,
             );
         }
-        Self {
-            saved_user,
-            saved_context,
-            _not_send: PhantomData,
-        }
+        Self { saved_user, saved_context, _not_send: PhantomData }
     }
 }
 

@@ -27,10 +27,7 @@ pub struct Writer<'r> {
 impl<'r> Writer<'r> {
     /// `table` is open for writing.
     pub fn new(table: &'r Rel) -> Self {
-        assert!(
-            table.is_plain(),
-            "only plain tables are written below the executor"
-        );
+        assert!(table.is_plain(), "only plain tables are written below the executor");
         // SAFETY: as COPY does it: a slot of the table's own kind, an executor state for predicates
         // and expressions, a zeroed node that InitResultRelInfo fills. Range table index 0: there is
         // no range table, and nothing on this path looks for one.
@@ -42,13 +39,7 @@ impl<'r> Writer<'r> {
             (*result).type_ = pg_sys::NodeTag::T_ResultRelInfo;
             pg_sys::InitResultRelInfo(result, table.raw(), 0, std::ptr::null_mut(), 0);
             pg_sys::ExecOpenIndices(result, false);
-            Self {
-                table,
-                slot,
-                executor,
-                result,
-                _not_send: PhantomData,
-            }
+            Self { table, slot, executor, result, _not_send: PhantomData }
         }
     }
 

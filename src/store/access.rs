@@ -29,10 +29,7 @@ const SETS: [(&str, &[&str]); 4] = [
             "from_cbor",
         ],
     ),
-    (
-        "writer",
-        &["insert", "insert_json", "insert_many", "next_seq"],
-    ),
+    ("writer", &["insert", "insert_json", "insert_many", "next_seq"]),
     ("worker", &[]),
     ("admin", &["purge_run", "purge_finished", "grant_access"]),
 ];
@@ -76,10 +73,7 @@ fn grant(call: Call, role: &str, access: &str, store: &Store) -> Result<(), Erro
         utility(&format!("REVOKE USAGE ON SCHEMA {schema} FROM {role}"));
     } else {
         utility(&format!("GRANT USAGE ON SCHEMA {schema} TO {role}"));
-        utility(&format!(
-            "GRANT EXECUTE ON FUNCTION {} TO {role}",
-            functions(given)
-        ));
+        utility(&format!("GRANT EXECUTE ON FUNCTION {} TO {role}", functions(given)));
     }
     Ok(())
 }

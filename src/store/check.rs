@@ -43,10 +43,8 @@ struct Tables {
 /// The store of that name, of the extension whose functions are in schema `bide`.
 pub fn read(bide: Oid, name: &[u8]) -> Result<Store, Error> {
     let store_name = display(name);
-    let stores = catalog::relation_in(bide, c"stores").ok_or(Error::TableMissing {
-        store: store_name.clone(),
-        what: "table stores",
-    })?;
+    let stores = catalog::relation_in(bide, c"stores")
+        .ok_or(Error::TableMissing { store: store_name.clone(), what: "table stores" })?;
     inval::watch([stores]);
     // From here on a change moves the generation away from this one.
     let generation = inval::generation();
@@ -61,21 +59,11 @@ pub fn read(bide: Oid, name: &[u8]) -> Result<Store, Error> {
     let leases_columns = check.leases(&leases)?;
     let steps_indexes = shapes(&steps);
     let leases_indexes = shapes(&leases);
-    let StepsColumns {
-        run_id,
-        seq,
-        name: step_name,
-        ..
-    } = steps_columns;
+    let StepsColumns { run_id, seq, name: step_name, .. } = steps_columns;
     check.unique(&steps, &steps_indexes, &[run_id, seq], "run_id, seq")?;
     check.unique(&steps, &steps_indexes, &[run_id, step_name], "run_id, name")?;
     check.unique(&leases, &leases_indexes, &[leases_columns.run_id], "run_id")?;
-    inval::watch(
-        steps_indexes
-            .iter()
-            .chain(&leases_indexes)
-            .map(IndexShape::oid),
-    );
+    inval::watch(steps_indexes.iter().chain(&leases_indexes).map(IndexShape::oid));
 
     let names = Names {
         schema: catalog::schema_name(steps.namespace()).unwrap_or_default(),
@@ -85,14 +73,8 @@ pub fn read(bide: Oid, name: &[u8]) -> Result<Store, Error> {
     };
     let schema = steps.namespace();
     let owner = steps.owner();
-    let layout = Layout::read(
-        &steps,
-        steps_columns,
-        steps_indexes,
-        &leases,
-        leases_columns,
-        leases_indexes,
-    );
+    let layout =
+        Layout::read(&steps, steps_columns, steps_indexes, &leases, leases_columns, leases_indexes);
     Ok(Store {
         name: name.to_vec(),
         bide,
@@ -109,13 +91,9 @@ pub fn read(bide: Oid, name: &[u8]) -> Result<Store, Error> {
 
 /// The version that a store's tables have.
 pub fn stored_version(bide: Oid, name: &[u8]) -> Result<(i32, Oid), Error> {
-    let check = Check {
-        store: display(name),
-    };
-    let stores = catalog::relation_in(bide, c"stores").ok_or(Error::TableMissing {
-        store: check.store.clone(),
-        what: "table stores",
-    })?;
+    let check = Check { store: display(name) };
+    let stores = catalog::relation_in(bide, c"stores")
+        .ok_or(Error::TableMissing { store: check.store.clone(), what: "table stores" })?;
     let tables = check.tables(stores, name)?;
     let version = check.open(tables.version, "table schema_version")?;
     Ok((check.version_row(&version)?, version.namespace()))
@@ -137,39 +115,25 @@ impl Check {
         each_row(&stores, |row| {
             if row.bytes(name_column).is_some_and(|stored| stored == name) {
                 let oid = |column| row.oid(column).unwrap_or(pg_sys::InvalidOid);
-                found = Some(Tables {
-                    steps: oid(steps),
-                    leases: oid(leases),
-                    version: oid(version),
-                });
+                found =
+                    Some(Tables { steps: oid(steps), leases: oid(leases), version: oid(version) });
             }
         });
-        found.ok_or_else(|| Error::UnknownStore {
-            name: self.store.clone(),
-        })
+        found.ok_or_else(|| Error::UnknownStore { name: self.store.clone() })
     }
 
     fn open(&self, oid: Oid, what: &'static str) -> Result<Rel, Error> {
-        Rel::open(oid, Use::Read).ok_or_else(|| Error::TableMissing {
-            store: self.store.clone(),
-            what,
-        })
+        Rel::open(oid, Use::Read)
+            .ok_or_else(|| Error::TableMissing { store: self.store.clone(), what })
     }
 
     fn wrong(&self, relation: &Rel, what: &'static str, fact: String) -> Error {
-        Error::WrongTable {
-            store: self.store.clone(),
-            relation: relation.name(),
-            what,
-            fact,
-        }
+        Error::WrongTable { store: self.store.clone(), relation: relation.name(), what, fact }
     }
 
     fn table(&self, relation: &Rel, what: &'static str) -> Result<(), Error> {
-        if !matches!(
-            relation.kind(),
-            pg_sys::RELKIND_RELATION | pg_sys::RELKIND_PARTITIONED_TABLE
-        ) {
+        if !matches!(relation.kind(), pg_sys::RELKIND_RELATION | pg_sys::RELKIND_PARTITIONED_TABLE)
+        {
             let fact = "It is neither an ordinary nor a partitioned table.".into();
             return Err(self.wrong(relation, what, fact));
         }
@@ -187,11 +151,8 @@ impl Check {
 
     fn column(&self, relation: &Rel, name: &CStr, kind: Kind) -> Result<Column, Error> {
         relation.column(name, kind).ok_or_else(|| {
-            let fact = format!(
-                "It has no column {} of type {}.",
-                name.to_string_lossy(),
-                kind.sql()
-            );
+            let fact =
+                format!("It has no column {} of type {}.", name.to_string_lossy(), kind.sql());
             self.wrong(relation, "bide's data", fact)
         })
     }
@@ -200,10 +161,8 @@ impl Check {
     fn id_column(&self, relation: &Rel, name: &CStr) -> Result<Column, Error> {
         let column = self.column(relation, name, Kind::Text)?;
         if !relation.is_collated_c(column) {
-            let fact = format!(
-                "Its column {} does not have the collation \"C\".",
-                name.to_string_lossy()
-            );
+            let fact =
+                format!("Its column {} does not have the collation \"C\".", name.to_string_lossy());
             return Err(self.wrong(relation, "bide's data", fact));
         }
         Ok(column)
@@ -257,9 +216,7 @@ impl Check {
                 stored = row.int4(version);
             }
         });
-        stored.ok_or_else(|| Error::VersionMissing {
-            store: self.store.clone(),
-        })
+        stored.ok_or_else(|| Error::VersionMissing { store: self.store.clone() })
     }
 
     fn unique(
@@ -269,10 +226,7 @@ impl Check {
         columns: &[Column],
         text: &'static str,
     ) -> Result<(), Error> {
-        if indexes
-            .iter()
-            .any(|index| index.is_unique() && index.is_on_set(columns))
-        {
+        if indexes.iter().any(|index| index.is_unique() && index.is_on_set(columns)) {
             return Ok(());
         }
         Err(Error::NotUnique {
@@ -284,18 +238,10 @@ impl Check {
 }
 
 fn shapes(relation: &Rel) -> Vec<IndexShape> {
-    relation
-        .indexes()
-        .into_iter()
-        .filter_map(scan::IndexShape::read)
-        .collect()
+    relation.indexes().into_iter().filter_map(scan::IndexShape::read).collect()
 }
 
 fn qualified(relation: &Rel) -> String {
     let schema = catalog::schema_name(relation.namespace()).unwrap_or_default();
-    format!(
-        "{}.{}",
-        quote_identifier(&schema),
-        quote_identifier(&relation.name())
-    )
+    format!("{}.{}", quote_identifier(&schema), quote_identifier(&relation.name()))
 }

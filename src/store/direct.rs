@@ -46,13 +46,7 @@ impl Layout {
         let leases_by_run = leases_indexes
             .into_iter()
             .find(|index| index.is_unique() && index.can_descend(&[leases_columns.run_id]))?;
-        Some(Self {
-            steps: columns,
-            by_name,
-            by_seq,
-            leases: leases_columns,
-            leases_by_run,
-        })
+        Some(Self { steps: columns, by_name, by_seq, leases: leases_columns, leases_by_run })
     }
 }
 
@@ -69,15 +63,7 @@ pub struct Direct<'o> {
 
 impl<'o> Direct<'o> {
     pub fn new(layout: &'o Layout, open: &'o Open, view: View) -> Self {
-        Self {
-            layout,
-            open,
-            view,
-            by_name: None,
-            by_seq: None,
-            leases: None,
-            writer: None,
-        }
+        Self { layout, open, view, by_name: None, by_seq: None, leases: None, writer: None }
     }
 
     /// The row of that name, read by `read` while the scan stands on it.
@@ -88,13 +74,10 @@ impl<'o> Direct<'o> {
         read: impl Fn(&StepsColumns, Row<'_>) -> T,
     ) -> Option<T> {
         let (layout, open, view) = (self.layout, self.open, self.view);
-        let scan = self
-            .by_name
-            .get_or_insert_with(|| Scan::begin(&open.steps, &layout.by_name, view));
-        let keys = [
-            Key::Text(Compare::Equal, run.bytes()),
-            Key::Text(Compare::Equal, name.bytes()),
-        ];
+        let scan =
+            self.by_name.get_or_insert_with(|| Scan::begin(&open.steps, &layout.by_name, view));
+        let keys =
+            [Key::Text(Compare::Equal, run.bytes()), Key::Text(Compare::Equal, name.bytes())];
         let mut found = None;
         scan.each(&keys, Order::Ascending, |row| {
             found = Some(read(&layout.steps, row));
@@ -105,8 +88,7 @@ impl<'o> Direct<'o> {
 
     fn by_seq(&mut self) -> &mut Scan<'o> {
         let (layout, open, view) = (self.layout, self.open, self.view);
-        self.by_seq
-            .get_or_insert_with(|| Scan::begin(&open.steps, &layout.by_seq, view))
+        self.by_seq.get_or_insert_with(|| Scan::begin(&open.steps, &layout.by_seq, view))
     }
 }
 
@@ -126,14 +108,10 @@ impl Tables for Direct<'_> {
     fn last(&mut self, run: RunId<'_>) -> Option<i64> {
         let columns = &self.layout.steps;
         let mut last = None;
-        self.by_seq().each(
-            &[Key::Text(Compare::Equal, run.bytes())],
-            Order::Descending,
-            |row| {
-                last = Some(seq(columns, row));
-                false
-            },
-        );
+        self.by_seq().each(&[Key::Text(Compare::Equal, run.bytes())], Order::Descending, |row| {
+            last = Some(seq(columns, row));
+            false
+        });
         last
     }
 
@@ -154,9 +132,7 @@ impl Tables for Direct<'_> {
             (columns.data, Value::Bytes(data)),
             (columns.recorded_at, Value::Int8(recorded_at)),
         ];
-        self.writer
-            .get_or_insert_with(|| Writer::new(&open.steps))
-            .insert(&row);
+        self.writer.get_or_insert_with(|| Writer::new(&open.steps)).insert(&row);
         Ok(())
     }
 
@@ -168,10 +144,7 @@ impl Tables for Direct<'_> {
         max_bytes: usize,
     ) -> Vec<Entry> {
         let columns = &self.layout.steps;
-        let keys = [
-            Key::Text(Compare::Equal, run.bytes()),
-            Key::Int8(Compare::Above, after),
-        ];
+        let keys = [Key::Text(Compare::Equal, run.bytes()), Key::Int8(Compare::Above, after)];
         let (mut page, mut bytes) = (Vec::new(), 0);
         self.by_seq().each(&keys, Order::Ascending, |row| {
             bytes += row.size(columns.data);
@@ -207,21 +180,16 @@ impl Tables for Direct<'_> {
     fn lease(&mut self, run: RunId<'_>) -> Result<Option<Lease>, Error> {
         let (layout, open, view) = (self.layout, self.open, self.view);
         let table = open.leases()?;
-        let scan = self
-            .leases
-            .get_or_insert_with(|| Scan::begin(table, &layout.leases_by_run, view));
+        let scan =
+            self.leases.get_or_insert_with(|| Scan::begin(table, &layout.leases_by_run, view));
         let mut lease = None;
-        scan.each(
-            &[Key::Text(Compare::Equal, run.bytes())],
-            Order::Ascending,
-            |row| {
-                lease = Some(Lease {
-                    held: row.size(layout.leases.holder) > 0,
-                    expiry: row.int8(layout.leases.expiry).expect("expiry is NOT NULL"),
-                });
-                false
-            },
-        );
+        scan.each(&[Key::Text(Compare::Equal, run.bytes())], Order::Ascending, |row| {
+            lease = Some(Lease {
+                held: row.size(layout.leases.holder) > 0,
+                expiry: row.int8(layout.leases.expiry).expect("expiry is NOT NULL"),
+            });
+            false
+        });
         Ok(lease)
     }
 }

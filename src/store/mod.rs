@@ -100,17 +100,10 @@ impl Store {
 
     fn plan(&self, statement: Statement) -> Rc<Plan> {
         // Looked up and let go of before anything runs: a trigger may call us again.
-        let known = self
-            .plans
-            .borrow()
-            .iter()
-            .find(|(of, _)| *of == statement)
-            .map(|(_, p)| p.clone());
+        let known =
+            self.plans.borrow().iter().find(|(of, _)| *of == statement).map(|(_, p)| p.clone());
         known.unwrap_or_else(|| {
-            let plan = Rc::new(Plan::prepare(
-                &statement.text(&self.names),
-                statement.parameters(),
-            ));
+            let plan = Rc::new(Plan::prepare(&statement.text(&self.names), statement.parameters()));
             self.plans.borrow_mut().push((statement, plan.clone()));
             plan
         })
@@ -133,11 +126,7 @@ impl Open {
             let steps = Rel::open(store.steps, how);
             if store.is_current() {
                 let steps = steps.ok_or_else(|| missing(&store, "table steps"))?;
-                return Ok(Self {
-                    store,
-                    steps,
-                    leases: OnceCell::new(),
-                });
+                return Ok(Self { store, steps, leases: OnceCell::new() });
             }
             pgrx::check_for_interrupts!();
         }
@@ -180,8 +169,5 @@ impl Store {
 }
 
 fn missing(store: &Store, what: &'static str) -> Error {
-    Error::TableMissing {
-        store: store.display_name(),
-        what,
-    }
+    Error::TableMissing { store: store.display_name(), what }
 }

@@ -34,11 +34,7 @@ impl<'s> Planned<'s> {
         max_rows: usize,
         max_bytes: usize,
     ) -> Option<i64> {
-        let params = [
-            Param::Text(run.bytes()),
-            Param::Int8(after),
-            Param::Int8(max_rows as i64),
-        ];
+        let params = [Param::Text(run.bytes()), Param::Int8(after), Param::Int8(max_rows as i64)];
         let (mut end, mut bytes) = (None, 0);
         for row in self.rows(Statement::PageSizes, &params) {
             let [seq, size] = columns(row);
@@ -55,8 +51,7 @@ impl<'s> Planned<'s> {
 impl Tables for Planned<'_> {
     fn position(&mut self, run: RunId<'_>, name: StepName<'_>) -> Option<i64> {
         let params = [Param::Text(run.bytes()), Param::Text(name.bytes())];
-        self.row(Statement::Position, &params)
-            .and_then(|row| row[0].int8())
+        self.row(Statement::Position, &params).and_then(|row| row[0].int8())
     }
 
     fn find(&mut self, run: RunId<'_>, name: StepName<'_>) -> Option<Step> {
@@ -72,8 +67,7 @@ impl Tables for Planned<'_> {
     }
 
     fn last(&mut self, run: RunId<'_>) -> Option<i64> {
-        self.row(Statement::Last, &[Param::Text(run.bytes())])
-            .and_then(|row| row[0].int8())
+        self.row(Statement::Last, &[Param::Text(run.bytes())]).and_then(|row| row[0].int8())
     }
 
     fn append(
@@ -94,9 +88,7 @@ impl Tables for Planned<'_> {
         // A trigger that drops the row, or moves it, must not let us promise that it is stored.
         match self.row(Statement::Append, &params) {
             Some(row) if row[0].int8() == Some(seq) => Ok(()),
-            _ => Err(Error::InsertSuppressed {
-                relation: self.store.names.steps.clone(),
-            }),
+            _ => Err(Error::InsertSuppressed { relation: self.store.names.steps.clone() }),
         }
     }
 
@@ -110,11 +102,7 @@ impl Tables for Planned<'_> {
         let Some(end) = self.page_end(run, after, max_rows, max_bytes) else {
             return Vec::new();
         };
-        let params = [
-            Param::Text(run.bytes()),
-            Param::Int8(after),
-            Param::Int8(end),
-        ];
+        let params = [Param::Text(run.bytes()), Param::Int8(after), Param::Int8(end)];
         self.rows(Statement::Page, &params)
             .into_iter()
             .map(|row| {
@@ -151,6 +139,5 @@ impl Tables for Planned<'_> {
 }
 
 fn columns<const N: usize>(row: Vec<Cell>) -> [Cell; N] {
-    row.try_into()
-        .expect("a statement returns the columns that it names")
+    row.try_into().expect("a statement returns the columns that it names")
 }

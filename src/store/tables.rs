@@ -31,11 +31,7 @@ impl Lease {
     /// Lapsed or due at `now`. A lease that ends at this very moment is still live (C-69); a run that
     /// nobody holds is due at its time.
     pub fn is_over(self, now: i64) -> bool {
-        if self.held {
-            self.expiry < now
-        } else {
-            self.expiry <= now
-        }
+        if self.held { self.expiry < now } else { self.expiry <= now }
     }
 }
 
@@ -87,33 +83,9 @@ mod tests {
 
     #[test]
     fn a_held_lease_is_live_at_its_end_and_a_due_run_is_due_at_its_time() {
-        assert!(
-            !Lease {
-                held: true,
-                expiry: 5
-            }
-            .is_over(5)
-        );
-        assert!(
-            Lease {
-                held: true,
-                expiry: 5
-            }
-            .is_over(6)
-        );
-        assert!(
-            Lease {
-                held: false,
-                expiry: 5
-            }
-            .is_over(5)
-        );
-        assert!(
-            !Lease {
-                held: false,
-                expiry: 6
-            }
-            .is_over(5)
-        );
+        assert!(!Lease { held: true, expiry: 5 }.is_over(5));
+        assert!(Lease { held: true, expiry: 5 }.is_over(6));
+        assert!(Lease { held: false, expiry: 5 }.is_over(5));
+        assert!(!Lease { held: false, expiry: 6 }.is_over(5));
     }
 }

@@ -14,10 +14,7 @@ fn stored(call: Call, store: Option<Text<'_>>) -> Result<i32, Error> {
     let (version, schema) = check::stored_version(call.namespace(), name)?;
     if !catalog::may_use_schema(schema) {
         let schema = catalog::schema_name(schema).unwrap_or_default();
-        return Err(Error::NoUsage {
-            store: display(name),
-            schema,
-        });
+        return Err(Error::NoUsage { store: display(name), schema });
     }
     Ok(version)
 }
@@ -43,11 +40,7 @@ fn check_schema(
         let found = stored(Call::new(fcinfo), store)?;
         if found != expected {
             let store = display(store.map_or(&[][..], |store| store.0));
-            return Err(Error::VersionMismatch {
-                store,
-                stored: found,
-                expected,
-            });
+            return Err(Error::VersionMismatch { store, stored: found, expected });
         }
         Ok(())
     })

@@ -62,9 +62,12 @@ impl<'a> StepName<'a> {
     }
 }
 
-/// A name or id for a message.
+/// A name or id for a message; where the server's encoding is not UTF-8, other bytes than ASCII escaped.
 pub fn display(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => bytes.escape_ascii().to_string(),
+    }
 }
 
 /// Refuses NULL: a NULL that looked like an answer ("not granted", "no fence") would do harm.
@@ -182,6 +185,12 @@ mod tests {
         let long = vec![b'x'; ID_BYTES_MAX + 1];
         assert!(matches!(RunId::arg("run_id", Some(&long)), Err(Error::TooLong { .. })));
         assert!(RunId::arg("run_id", Some(&long[1..])).is_ok());
+    }
+
+    #[test]
+    fn ids_in_another_encoding_are_legible_in_messages() {
+        assert_eq!(display("rün".as_bytes()), "rün");
+        assert_eq!(display(b"r\xfcn"), "r\\xfcn");
     }
 
     #[test]

@@ -177,7 +177,7 @@ impl Error {
             }
             VersionMissing { .. } => "The table \"schema_version\" has no row with id 1.".into(),
             TableMissing { what, .. } => {
-                format!("The store names no {what} that exists in this database.")
+                format!("The {what} was dropped, or renamed in the case of the table stores.")
             }
             WrongTable { fact, .. } => fact.clone(),
             NotUnique { columns, .. } => format!(
@@ -222,8 +222,8 @@ impl Error {
             TooManyRunLocks { .. } => "Commit in batches.".into(),
             PositionsExhausted { .. } => "Continue under another run id.".into(),
             TransactionBlock { .. } => {
-                "Use autocommit, or SET LOCAL bide.transaction_block = allow when the step belongs \
-                 to your transaction."
+                "Use autocommit and send one statement at a time, or SET LOCAL \
+                 bide.transaction_block = allow when the step belongs to your transaction."
                     .into()
             }
             RunUnfinished { .. } => "Finish the run first, or pass force => true.".into(),

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from cluster import PORT
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = "cargo test --no-default-features --features client --test client"
 
@@ -16,7 +18,7 @@ COMMAND = "cargo test --no-default-features --features client --test client"
 @pytest.mark.timeout(900)  # the first time it compiles
 def test_the_client_against_a_server(cluster):
     environment = {name: value for name, value in os.environ.items() if name != "RUST_BACKTRACE"}
-    dsn = f"host={cluster.socket_dir} port={cluster.port} user=postgres dbname=postgres"
+    dsn = f"host={cluster.socket_dir} port={PORT} user=postgres dbname=postgres"
     answer = subprocess.run(
         COMMAND.split(), cwd=REPOSITORY, env=environment | {"BIDE_DSN": dsn}, capture_output=True, text=True
     )

@@ -25,10 +25,7 @@ async fn a_step_is_recorded_once_and_read_back() {
     let first = journal.insert(&run, "model:0", &all_bytes).await.unwrap();
     assert_eq!((first.seq, first.inserted, first.stored), (0, true, None));
     let again = journal.insert(&run, "model:0", b"other").await.unwrap();
-    assert_eq!(
-        (again.seq, again.inserted, again.stored),
-        (0, false, Some(all_bytes.clone()))
-    );
+    assert_eq!((again.seq, again.inserted, again.stored), (0, false, Some(all_bytes.clone())));
     let step = journal.get(&run, "model:0").await.unwrap().unwrap();
     assert_eq!((step.seq, step.data), (0, all_bytes));
     assert!(step.recorded_at.unwrap() <= SystemTime::now() + Duration::from_secs(5));
@@ -42,17 +39,8 @@ async fn json_survives_with_every_character() {
     let run = run("json");
     let value =
         serde_json::json!({"text": "back\\slash \"quote\"\nline\ttab \u{1F980} \u{7f}", "n": 1.5});
-    assert!(
-        journal
-            .insert_json(&run, "a", &value)
-            .await
-            .unwrap()
-            .inserted
-    );
-    let again = journal
-        .insert_json(&run, "a", &serde_json::json!(null))
-        .await
-        .unwrap();
+    assert!(journal.insert_json(&run, "a", &value).await.unwrap().inserted);
+    let again = journal.insert_json(&run, "a", &serde_json::json!(null)).await.unwrap();
     assert_eq!((again.inserted, again.stored), (false, Some(value)));
 }
 
@@ -62,33 +50,18 @@ async fn many_steps_come_back_in_order_and_page_by_page() {
     let journal = Journal::new(&client);
     let run = run("many");
     let names: Vec<String> = (0..600).map(|n| format!("n{n}")).collect();
-    let steps: Vec<(&str, &[u8])> = names
-        .iter()
-        .map(|name| (name.as_str(), name.as_bytes()))
-        .collect();
+    let steps: Vec<(&str, &[u8])> =
+        names.iter().map(|name| (name.as_str(), name.as_bytes())).collect();
     let positions = journal.insert_many(&run, &steps).await.unwrap();
     assert_eq!(positions, (0..600).map(|n| (n, true)).collect::<Vec<_>>());
     let all = journal.load_all(&run).await.unwrap();
     assert_eq!(all.len(), 600);
-    assert!(
-        all.iter()
-            .enumerate()
-            .all(|(at, entry)| entry.seq == at as i64
-                && entry.name == names[at]
-                && entry.data == names[at].as_bytes())
-    );
-    let filter = RunFilter {
-        prefix: run.clone(),
-        ..RunFilter::default()
-    };
-    assert_eq!(
-        journal.runs("", &filter, 10).await.unwrap(),
-        std::slice::from_ref(&run)
-    );
-    let excluded = RunFilter {
-        exclude_holding: vec!["n7".into()],
-        ..filter
-    };
+    assert!(all.iter().enumerate().all(|(at, entry)| entry.seq == at as i64
+        && entry.name == names[at]
+        && entry.data == names[at].as_bytes()));
+    let filter = RunFilter { prefix: run.clone(), ..RunFilter::default() };
+    assert_eq!(journal.runs("", &filter, 10).await.unwrap(), std::slice::from_ref(&run));
+    let excluded = RunFilter { exclude_holding: vec!["n7".into()], ..filter };
     assert!(journal.runs("", &excluded, 10).await.unwrap().is_empty());
 }
 
@@ -99,31 +72,19 @@ async fn only_finished_runs_are_purged() {
     let run = run("purge");
     journal.insert(&run, "a", b"").await.unwrap();
     let refused = journal.purge_run(&run, false).await.unwrap_err();
-    assert_eq!(
-        (refused.kind(), refused.sqlstate()),
-        (Kind::Config, Some("55000"))
-    );
+    assert_eq!((refused.kind(), refused.sqlstate()), (Kind::Config, Some("55000")));
     journal.insert(&run, "run:complete", b"").await.unwrap();
     assert_eq!(journal.purge_run(&run, false).await.unwrap(), 2);
     journal.check_schema(1).await.unwrap();
-    assert_eq!(
-        journal.check_schema(2).await.unwrap_err().sqlstate(),
-        Some("55000")
-    );
+    assert_eq!(journal.check_schema(2).await.unwrap_err().sqlstate(), Some("55000"));
 }
 
 #[tokio::test]
 async fn a_transaction_block_is_refused_with_the_hint() {
     let client = connect().await;
     client.batch_execute("BEGIN").await.unwrap();
-    let refused = Journal::new(&client)
-        .insert("r", "a", b"")
-        .await
-        .unwrap_err();
-    assert_eq!(
-        (refused.kind(), refused.sqlstate()),
-        (Kind::Config, Some("25001"))
-    );
+    let refused = Journal::new(&client).insert("r", "a", b"").await.unwrap_err();
+    assert_eq!((refused.kind(), refused.sqlstate()), (Kind::Config, Some("25001")));
     assert!(refused.to_string().contains("autocommit"), "{refused}");
 }
 
@@ -131,14 +92,8 @@ async fn a_transaction_block_is_refused_with_the_hint() {
 async fn the_deadline_ends_a_wait_for_the_run_lock() {
     let holder = connect().await;
     let run = run("deadline");
-    holder
-        .batch_execute("BEGIN; SET LOCAL bide.transaction_block = allow")
-        .await
-        .unwrap();
-    Journal::new(&holder)
-        .insert(&run, "held", b"")
-        .await
-        .unwrap();
+    holder.batch_execute("BEGIN; SET LOCAL bide.transaction_block = allow").await.unwrap();
+    Journal::new(&holder).insert(&run, "held", b"").await.unwrap();
     let client = connect().await;
     let journal = Journal::new(&client).within(Duration::from_millis(200));
     let error = journal.insert(&run, "waits", b"").await.unwrap_err();

@@ -82,7 +82,8 @@ impl Rel {
     pub fn open(oid: pg_sys::Oid, how: Use) -> Option<Self> {
         // SAFETY: any OID may be asked for; relation_close below undoes it.
         let relation = unsafe { pg_sys::try_relation_open(oid, how.lock_mode()) };
-        (!relation.is_null()).then_some(Self { relation, _not_send: PhantomData })
+        // Lazily: a guard for NULL must not even be made, since dropping it would close NULL.
+        (!relation.is_null()).then(|| Self { relation, _not_send: PhantomData })
     }
 
     pub(super) fn raw(&self) -> pg_sys::Relation {

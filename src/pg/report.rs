@@ -95,7 +95,14 @@ fn sqlstate_code(sqlstate: &str) -> c_int {
 fn server_text(text: String) -> String {
     // SAFETY: reads a variable of the backend.
     let utf8 = unsafe { pg_sys::GetDatabaseEncoding() } == pg_sys::pg_enc::PG_UTF8 as c_int;
-    if utf8 || text.is_ascii() { text } else { text.escape_default().to_string() }
+    if utf8 || text.is_ascii() {
+        return text;
+    }
+    let escape = |letter: char| match letter.is_ascii() {
+        true => letter.to_string(),
+        false => letter.escape_unicode().to_string(),
+    };
+    text.chars().map(escape).collect()
 }
 
 /// While it lives, each ERROR is copied in full as it is raised.

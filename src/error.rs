@@ -184,9 +184,7 @@ impl Error {
                 "It takes a valid, immediate unique index on exactly ({columns}), neither partial nor \
                  on expressions, without INCLUDE columns."
             ),
-            InsertSuppressed { .. } => {
-                "The INSERT did not store the row with the position it was given.".into()
-            }
+            InsertSuppressed { .. } => "The row would not be stored as it was given.".into(),
             CborInvalid { reason } => format!("The decoder says: {reason}."),
             CborNotJson { what } | JsonNotCbor { what } => format!("It holds {what}."),
             NumberLoss { number } => {

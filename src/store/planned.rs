@@ -85,7 +85,7 @@ impl Tables for Planned<'_> {
             Param::Bytea(data),
             Param::Timestamptz(recorded_at),
         ];
-        // A trigger that drops the row, or moves it, must not let us promise that it is stored.
+        // A trigger that drops the row, or changes it, must not let us promise what is stored.
         match self.row(Statement::Append, &params) {
             Some(row) if row[0].int8() == Some(seq) => Ok(()),
             _ => Err(Error::InsertSuppressed { relation: self.store.names.steps.clone() }),

@@ -49,9 +49,13 @@ impl Statement {
                 "SELECT seq FROM {steps} WHERE run_id OPERATOR(pg_catalog.=) $1 \
                  ORDER BY seq DESC LIMIT 1"
             ),
+            // NULL where a trigger has changed the row.
             Statement::Append => format!(
                 "INSERT INTO {steps} (run_id, seq, name, data, recorded_at) \
-                 VALUES ($1, $2, $3, $4, $5) RETURNING seq"
+                 VALUES ($1, $2, $3, $4, $5) \
+                 RETURNING CASE WHEN run_id OPERATOR(pg_catalog.=) $1 \
+                 AND seq OPERATOR(pg_catalog.=) $2 AND name OPERATOR(pg_catalog.=) $3 \
+                 AND data OPERATOR(pg_catalog.=) $4 THEN seq END"
             ),
             // octet_length reads the size of a large payload without reading the payload.
             Statement::PageSizes => format!(

@@ -134,11 +134,7 @@ CREATE  FUNCTION bide."insert"(
 	"publish" text DEFAULT '', /* Option < Text < '_ > > */
 	"wake" bool DEFAULT false, /* Option < bool > */
 	"store" text DEFAULT 'bide' /* Option < Text < '_ > > */
-) RETURNS TABLE (
-	"seq" bigint,  /* i64 */
-	"inserted" bool,  /* bool */
-	"stored" bytea  /* :: std :: option :: Option < Vec < u8 > > */
-)
+) RETURNS TABLE (seq bigint, inserted boolean, stored bytea) /* InsertedRow < Vec < u8 > > */
 VOLATILE PARALLEL UNSAFE
 SET search_path TO pg_catalog, pg_temp
 LANGUAGE c /* Rust */
@@ -154,11 +150,7 @@ CREATE  FUNCTION bide."insert_json"(
 	"publish" text DEFAULT '', /* Option < Text < '_ > > */
 	"wake" bool DEFAULT false, /* Option < bool > */
 	"store" text DEFAULT 'bide' /* Option < Text < '_ > > */
-) RETURNS TABLE (
-	"seq" bigint,  /* i64 */
-	"inserted" bool,  /* bool */
-	"stored" json  /* Option < JsonOut > */
-)
+) RETURNS TABLE (seq bigint, inserted boolean, stored json) /* InsertedRow < JsonOut > */
 VOLATILE PARALLEL UNSAFE
 SET search_path TO pg_catalog, pg_temp
 LANGUAGE c /* Rust */

@@ -14,7 +14,8 @@ use crate::error::Error;
 use crate::pg::call::clock;
 use crate::pg::lock::RunLock;
 use crate::pg::scan::View;
-use crate::store::{Open, Step, Tables};
+use crate::store::{Open, Step};
+use std::collections::HashMap;
 
 /// What became of an insert.
 pub struct Inserted {
@@ -49,11 +50,15 @@ pub fn insert(
             RunLock::acquire(open.steps_oid(), run.bytes())?
         }
     };
-    if let Some(step) = tables.find(run, name) {
+    let last = tables.last(run);
+    // A run without steps holds no name: that saves its first insert a descent.
+    if last.is_some()
+        && let Some(step) = tables.find(run, name)
+    {
         lock.release();
         return Ok(Inserted::taken(step));
     }
-    let seq = next(tables.as_mut(), run)?;
+    let seq = behind(run, last)?;
     tables.append(run, seq, name, data, clock())?;
     Ok(Inserted { seq, inserted: true, stored: None })
 }
@@ -65,26 +70,45 @@ pub fn insert_many(
     steps: &[(StepName<'_>, &[u8])],
 ) -> Result<Vec<(i64, bool)>, Error> {
     let mut tables = open.tables(View::Fresh)?;
-    let known: Vec<Option<i64>> =
-        steps.iter().map(|(name, _)| tables.position(run, *name)).collect();
-    if known.iter().all(Option::is_some) {
-        return Ok(known.into_iter().flatten().map(|seq| (seq, false)).collect());
-    }
-    let lock = RunLock::acquire(open.steps_oid(), run.bytes())?;
-    let mut seq = next(tables.as_mut(), run)?;
+    // What each name has been found at, or written at by this call.
+    let mut known: HashMap<&[u8], i64> = HashMap::with_capacity(steps.len());
+    let lock = match RunLock::try_acquire(open.steps_oid(), run.bytes()) {
+        Ok(Some(lock)) => lock,
+        busy => {
+            for (name, _) in steps {
+                if let Some(seq) = tables.position(run, *name) {
+                    known.insert(name.bytes(), seq);
+                }
+            }
+            let taken: Option<Vec<_>> =
+                steps.iter().map(|(name, _)| Some((*known.get(name.bytes())?, false))).collect();
+            if let Some(taken) = taken {
+                return Ok(taken);
+            }
+            busy?;
+            RunLock::acquire(open.steps_oid(), run.bytes())?
+        }
+    };
+    let last = tables.last(run);
+    let mut seq = behind(run, last)?;
     let recorded_at = clock();
     let mut wrote = false;
     let mut positions = Vec::with_capacity(steps.len());
-    for ((name, data), known) in steps.iter().zip(known) {
+    for (name, data) in steps {
         pgrx::check_for_interrupts!();
-        // Also finds a name that stands twice in the call: the first wins.
-        if let Some(taken) = known.or_else(|| tables.position(run, *name)) {
+        // A name that stands twice in the call is found too: the first wins.
+        let taken = known.get(name.bytes()).copied().or_else(|| {
+            last?;
+            tables.position(run, *name)
+        });
+        if let Some(taken) = taken {
             positions.push((taken, false));
             continue;
         }
         tables.append(run, seq, *name, data, recorded_at)?;
+        known.insert(name.bytes(), seq);
         positions.push((seq, true));
-        seq = following(run, seq)?;
+        seq = behind(run, Some(seq))?;
         wrote = true;
     }
     if !wrote {
@@ -96,16 +120,11 @@ pub fn insert_many(
 /// The run's next position, under its lock, which stays: for an INSERT by the tables' owner.
 pub fn next_seq(open: &Open, run: RunId<'_>) -> Result<i64, Error> {
     let _kept = RunLock::acquire(open.steps_oid(), run.bytes())?;
-    next(open.tables(View::Fresh)?.as_mut(), run)
+    behind(run, open.tables(View::Fresh)?.last(run))
 }
 
-fn next(tables: &mut dyn Tables, run: RunId<'_>) -> Result<i64, Error> {
-    match tables.last(run) {
-        None => Ok(0),
-        Some(last) => following(run, last),
-    }
-}
-
-fn following(run: RunId<'_>, seq: i64) -> Result<i64, Error> {
-    seq.checked_add(1).ok_or_else(|| Error::PositionsExhausted { run: run.display() })
+/// The position behind `last`; 0 in a run without steps.
+fn behind(run: RunId<'_>, last: Option<i64>) -> Result<i64, Error> {
+    last.map_or(Some(0), |last| last.checked_add(1))
+        .ok_or_else(|| Error::PositionsExhausted { run: run.display() })
 }

@@ -13,6 +13,7 @@ use crate::pg::datum::{
 };
 use crate::pg::rel::Use;
 use crate::pg::report::face;
+use crate::pg::row::InsertedRow;
 use crate::store::Open;
 use insert::Inserted;
 use pgrx::datum::TimestampWithTimeZone;
@@ -69,12 +70,11 @@ fn insert(
     wake: default!(Option<bool>, false),
     store: default!(Option<Text<'_>>, "'bide'"),
     fcinfo: pg_sys::FunctionCallInfo,
-) -> TableIterator<'static, (name!(seq, i64), name!(inserted, bool), name!(stored, Option<Vec<u8>>))>
-{
+) -> InsertedRow<Vec<u8>> {
     let arguments = InsertArguments { run_id, name, fence, publish, wake, store, fcinfo };
     face(|| {
         let (_, _, Inserted { seq, inserted, stored }) = arguments.record("insert", data)?;
-        Ok(TableIterator::once((seq, inserted, stored)))
+        Ok(InsertedRow { seq, inserted, stored })
     })
 }
 
@@ -90,8 +90,7 @@ fn insert_json(
     wake: default!(Option<bool>, false),
     store: default!(Option<Text<'_>>, "'bide'"),
     fcinfo: pg_sys::FunctionCallInfo,
-) -> TableIterator<'static, (name!(seq, i64), name!(inserted, bool), name!(stored, Option<JsonOut>))>
-{
+) -> InsertedRow<JsonOut> {
     let arguments = InsertArguments { run_id, name, fence, publish, wake, store, fcinfo };
     face(|| {
         let data = data.map(|json| server_to_utf8(json.0));
@@ -104,7 +103,7 @@ fn insert_json(
                 name: name.display(),
             })?),
         };
-        Ok(TableIterator::once((seq, inserted, stored)))
+        Ok(InsertedRow { seq, inserted, stored })
     })
 }
 

@@ -45,6 +45,29 @@ pub fn announce_change(relation: pg_sys::Oid) {
     unsafe { pg_sys::CacheInvalidateRelcacheByRelid(relation) };
 }
 
+/// The predicate of a partial index, as Postgres writes it.
+pub fn index_predicate(index: pg_sys::Oid, table: pg_sys::Oid) -> Option<String> {
+    let cache = pg_sys::SysCacheIdentifier::INDEXRELID as i32;
+    // SAFETY: the tuple is released; the attribute is read while it is held. pg_get_expr takes the
+    // expression and the table that its columns belong to, and returns a palloc'd text.
+    unsafe {
+        let tuple = pg_sys::SearchSysCache1(cache, index.into());
+        if tuple.is_null() {
+            return None;
+        }
+        let mut is_null = true;
+        let number = pg_sys::Anum_pg_index_indpred as pg_sys::AttrNumber;
+        let expression = pg_sys::SysCacheGetAttr(cache, tuple, number, &mut is_null);
+        let text = (!is_null).then(|| {
+            let arguments = [Some(expression), Some(table.into())];
+            pgrx::direct_function_call_as_datum(pg_sys::pg_get_expr, &arguments)
+        });
+        let text = text.flatten().map(|text| super::datum::varlena_to_vec(text));
+        pg_sys::ReleaseSysCache(tuple);
+        text.map(|text| String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
 fn found(oid: pg_sys::Oid) -> Option<pg_sys::Oid> {
     (oid != pg_sys::InvalidOid).then_some(oid)
 }

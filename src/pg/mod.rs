@@ -13,6 +13,7 @@ pub mod jsonb;
 pub mod lock;
 pub mod rel;
 pub mod report;
+pub mod row;
 pub mod scan;
 pub mod spi;
 pub mod user;

@@ -6,22 +6,35 @@ use std::marker::PhantomData;
 /// How a call means to use a table: the table locks that SELECT and INSERT take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
+    /// A look at its definition: the lock goes with the guard. Kept, it would deadlock with a REINDEX
+    /// when the same transaction goes on to write.
+    Inspect,
     Read,
     Write,
 }
 
 impl Use {
-    fn lock_mode(self) -> pg_sys::LOCKMODE {
+    pub(super) fn lock_mode(self) -> pg_sys::LOCKMODE {
         match self {
-            Use::Read => pg_sys::AccessShareLock as pg_sys::LOCKMODE,
+            Use::Inspect | Use::Read => pg_sys::AccessShareLock as pg_sys::LOCKMODE,
             Use::Write => pg_sys::RowExclusiveLock as pg_sys::LOCKMODE,
+        }
+    }
+
+    /// What closing takes away: NoLock keeps the lock.
+    pub(super) fn unlock_mode(self) -> pg_sys::LOCKMODE {
+        match self {
+            Use::Inspect => self.lock_mode(),
+            Use::Read | Use::Write => pg_sys::NoLock as pg_sys::LOCKMODE,
         }
     }
 }
 
-/// An open, locked relation. The lock stays to the end of the transaction, as with any statement.
+/// An open, locked relation. The lock stays to the end of the transaction, as with any statement,
+/// unless it was opened to inspect it.
 pub struct Rel {
     relation: pg_sys::Relation,
+    how: Use,
     _not_send: PhantomData<*const ()>,
 }
 
@@ -83,7 +96,7 @@ impl Rel {
         // SAFETY: any OID may be asked for; relation_close below undoes it.
         let relation = unsafe { pg_sys::try_relation_open(oid, how.lock_mode()) };
         // Lazily: a guard for NULL must not even be made, since dropping it would close NULL.
-        (!relation.is_null()).then(|| Self { relation, _not_send: PhantomData })
+        (!relation.is_null()).then(|| Self { relation, how, _not_send: PhantomData })
     }
 
     pub(super) fn raw(&self) -> pg_sys::Relation {
@@ -216,8 +229,8 @@ impl Rel {
 impl Drop for Rel {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // SAFETY: opened by `open`; NoLock keeps the lock.
-            unsafe { pg_sys::relation_close(self.relation, pg_sys::NoLock as pg_sys::LOCKMODE) };
+            // SAFETY: opened by `open`.
+            unsafe { pg_sys::relation_close(self.relation, self.how.unlock_mode()) };
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Descents of a B-tree index, and the rows they lead to.
 
 use super::datum::{Varlena, varlena_to_vec};
-use super::rel::{Column, Kind, Rel};
+use super::rel::{Column, Kind, Rel, Use};
 use pgrx::pg_sys;
 use std::marker::PhantomData;
 
@@ -36,8 +36,8 @@ impl IndexShape {
     /// The shape of a valid, immediate B-tree index on plain columns without predicate and INCLUDE
     /// columns; None for any other.
     pub fn read(index: pg_sys::Oid) -> Option<Self> {
-        let open = Index::open(index);
-        let relation = open.0;
+        let open = Index::open(index, Use::Inspect);
+        let relation = open.raw();
         // SAFETY: an open index has rd_index and, for its key columns, the arrays read here.
         unsafe {
             let form = &*(*relation).rd_index;
@@ -170,13 +170,20 @@ pub enum Order {
     Descending,
 }
 
-struct Index(pg_sys::Relation);
+/// An open index. The caller holds a lock on the table, which keeps its indexes from being dropped.
+pub(super) struct Index {
+    relation: pg_sys::Relation,
+    how: Use,
+}
 
 impl Index {
-    fn open(oid: pg_sys::Oid) -> Self {
-        // SAFETY: raises an ERROR where the OID is no index. The caller holds a lock on the table,
-        // which keeps its indexes from being dropped.
-        Self(unsafe { pg_sys::index_open(oid, pg_sys::AccessShareLock as pg_sys::LOCKMODE) })
+    pub(super) fn open(oid: pg_sys::Oid, how: Use) -> Self {
+        // SAFETY: raises an ERROR where the OID is no index.
+        Self { relation: unsafe { pg_sys::index_open(oid, how.lock_mode()) }, how }
+    }
+
+    pub(super) fn raw(&self) -> pg_sys::Relation {
+        self.relation
     }
 }
 
@@ -184,7 +191,7 @@ impl Drop for Index {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             // SAFETY: opened by `open`.
-            unsafe { pg_sys::index_close(self.0, pg_sys::NoLock as pg_sys::LOCKMODE) };
+            unsafe { pg_sys::index_close(self.relation, self.how.unlock_mode()) };
         }
     }
 }
@@ -200,7 +207,7 @@ pub struct Scan<'r> {
 
 impl<'r> Scan<'r> {
     pub fn begin(table: &'r Rel, shape: &'r IndexShape, view: View) -> Self {
-        let index = Index::open(shape.oid);
+        let index = Index::open(shape.oid, Use::Read);
         // SAFETY: table and index are open and locked; the active snapshot exists as long as the
         // statement that calls us, SnapshotSelf is static. The slot belongs to the table's format.
         unsafe {
@@ -210,11 +217,11 @@ impl<'r> Scan<'r> {
             };
             let keys = shape.columns.len() as i32;
             #[cfg(not(feature = "pg18"))]
-            let scan = pg_sys::index_beginscan(table.raw(), index.0, snapshot, keys, 0);
+            let scan = pg_sys::index_beginscan(table.raw(), index.raw(), snapshot, keys, 0);
             #[cfg(feature = "pg18")]
             let scan = pg_sys::index_beginscan(
                 table.raw(),
-                index.0,
+                index.raw(),
                 snapshot,
                 std::ptr::null_mut(),
                 keys,

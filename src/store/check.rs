@@ -123,7 +123,7 @@ impl Check {
     }
 
     fn open(&self, oid: Oid, what: &'static str) -> Result<Rel, Error> {
-        Rel::open(oid, Use::Read)
+        Rel::open(oid, Use::Inspect)
             .ok_or_else(|| Error::TableMissing { store: self.store.clone(), what })
     }
 

@@ -3,17 +3,22 @@
 use super::Open;
 use super::check::{LeasesColumns, StepsColumns};
 use super::tables::{Entry, From, Lease, Step, Tables};
-use crate::args::{RunId, StepName};
+use crate::args::{END_NAMES, RunId, StepName};
 use crate::error::Error;
 use crate::pg::rel::Rel;
 use crate::pg::scan::{Compare, IndexShape, Key, Order, Row, Scan, View};
-use crate::pg::write::{Value, Writer};
+use crate::pg::write::{Entries, Partial, Value, Writer};
+
+/// The predicate of `steps_finished_idx`, as Postgres writes it.
+const ENDED: &str =
+    "(name = ANY (ARRAY['run:complete'::text, 'run:aborted'::text, 'run:cancelled'::text]))";
 
 /// Columns and indexes of a store that can be reached directly.
 pub struct Layout {
     steps: StepsColumns,
     by_name: IndexShape,
     by_seq: IndexShape,
+    entries: Entries,
     leases: LeasesColumns,
     leases_by_run: IndexShape,
 }
@@ -46,7 +51,16 @@ impl Layout {
         let leases_by_run = leases_indexes
             .into_iter()
             .find(|index| index.is_unique() && index.can_descend(&[leases_columns.run_id]))?;
-        Some(Self { steps: columns, by_name, by_seq, leases: leases_columns, leases_by_run })
+        let ended = Partial { column: columns.name, values: &END_NAMES, predicate: ENDED };
+        let entries = Entries::read(steps, ended);
+        Some(Self {
+            steps: columns,
+            by_name,
+            by_seq,
+            entries,
+            leases: leases_columns,
+            leases_by_run,
+        })
     }
 }
 
@@ -124,7 +138,7 @@ impl Tables for Direct<'_> {
         recorded_at: i64,
     ) -> Result<(), Error> {
         let columns = &self.layout.steps;
-        let open = self.open;
+        let (open, entries) = (self.open, &self.layout.entries);
         let row = [
             (columns.run_id, Value::Bytes(run.bytes())),
             (columns.seq, Value::Int8(seq)),
@@ -132,7 +146,7 @@ impl Tables for Direct<'_> {
             (columns.data, Value::Bytes(data)),
             (columns.recorded_at, Value::Int8(recorded_at)),
         ];
-        self.writer.get_or_insert_with(|| Writer::new(&open.steps)).insert(&row);
+        self.writer.get_or_insert_with(|| Writer::new(&open.steps, entries)).insert(&row);
         Ok(())
     }
 

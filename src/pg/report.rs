@@ -161,7 +161,7 @@ unsafe extern "C-unwind" fn copy_error(context: *mut c_void) {
                 internal_position: error.internalpos,
                 names: names
                     .into_iter()
-                    .filter_map(|(field, text)| Some((field as u8, owned(text)?)))
+                    .filter_map(|(field, text)| Some((field, owned(text)?)))
                     .collect(),
             }));
         }

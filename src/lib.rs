@@ -11,6 +11,7 @@ pub mod args;
 pub mod cbor;
 pub mod error;
 pub mod run_key;
+pub mod statement;
 
 #[cfg(feature = "client")]
 pub mod client;

@@ -86,6 +86,8 @@ pub fn insert_many(
                 return Ok(taken);
             }
             busy?;
+            // A purge may have ended meanwhile: what was found before the lock counts no more.
+            known.clear();
             RunLock::acquire(open.steps_oid(), run.bytes())?
         }
     };

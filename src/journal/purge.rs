@@ -7,7 +7,8 @@ use crate::error::Error;
 use crate::pg::lock::RunLock;
 use crate::pg::scan::View;
 use crate::pg::spi::Param;
-use crate::store::{Open, Statement};
+use crate::statement::Statement;
+use crate::store::Open;
 
 /// Deletes a run, its lease row too; returns the number of steps.
 pub fn run(open: &Open, run: RunId<'_>, force: bool) -> Result<i64, Error> {

@@ -5,7 +5,6 @@
 //! version is ours. Everything by OID and exact name.
 
 use super::direct::Layout;
-use super::statements::Names;
 use super::{SCHEMA_VERSION, Store};
 use crate::args::display;
 use crate::error::Error;
@@ -13,6 +12,7 @@ use crate::pg::rel::{Column, Kind, Rel, Use};
 use crate::pg::scan::{IndexShape, each_row};
 use crate::pg::spi::quote_identifier;
 use crate::pg::{catalog, inval, scan};
+use crate::statement::Names;
 use pgrx::pg_sys::{self, Oid};
 use std::cell::RefCell;
 use std::ffi::CStr;
@@ -52,7 +52,7 @@ pub fn read(bide: Oid, name: &[u8]) -> Result<Store, Error> {
     let tables = check.tables(stores, name)?;
     inval::watch([tables.steps, tables.leases, tables.version]);
 
-    let version_names = check.version(tables.version)?;
+    check.version(tables.version)?;
     let steps = check.open(tables.steps, "table steps")?;
     let leases = check.open(tables.leases, "table leases")?;
     let steps_columns = check.steps(&steps)?;
@@ -69,7 +69,6 @@ pub fn read(bide: Oid, name: &[u8]) -> Result<Store, Error> {
         schema: catalog::schema_name(steps.namespace()).unwrap_or_default(),
         steps: qualified(&steps),
         leases: qualified(&leases),
-        version: version_names,
     };
     let schema = steps.namespace();
     let owner = steps.owner();
@@ -188,8 +187,7 @@ impl Check {
         })
     }
 
-    /// Checks the version; returns the table's name.
-    fn version(&self, oid: Oid) -> Result<String, Error> {
+    fn version(&self, oid: Oid) -> Result<(), Error> {
         let relation = self.open(oid, "table schema_version")?;
         let stored = self.version_row(&relation)?;
         if stored != SCHEMA_VERSION {
@@ -199,7 +197,7 @@ impl Check {
                 supported: SCHEMA_VERSION,
             });
         }
-        Ok(qualified(&relation))
+        Ok(())
     }
 
     fn version_row(&self, relation: &Rel) -> Result<i32, Error> {

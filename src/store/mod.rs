@@ -13,7 +13,6 @@ mod statements;
 mod tables;
 mod version;
 
-pub use statements::Statement;
 pub use tables::{Entry, From, Step, Tables};
 
 use crate::args::{display, optional_id};
@@ -25,8 +24,8 @@ use crate::pg::scan::View;
 use crate::pg::spi::{Outcome, Param, Plan};
 use crate::pg::user::ActAs;
 use crate::pg::{catalog, inval};
+use crate::statement::{Names, Statement};
 use pgrx::pg_sys::Oid;
-use statements::Names;
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 

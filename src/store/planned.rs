@@ -1,12 +1,12 @@
 //! Tables with triggers, checks, partitions and the like: the same work through planned statements.
 
 use super::Store;
-use super::statements::Statement;
 use super::tables::{Entry, From, Lease, Step, Tables};
 use crate::args::{RunId, StepName};
 use crate::error::Error;
 use crate::pg::scan::View;
 use crate::pg::spi::{Cell, Param};
+use crate::statement::Statement;
 
 pub struct Planned<'s> {
     store: &'s Store,

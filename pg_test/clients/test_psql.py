@@ -101,7 +101,7 @@ def test_bind_sends_parameters_where_psql_knows_it(cluster, conn, run, major):
 @pytest.mark.core
 def test_control_after_begin_it_is_refused_with_the_hint(cluster, conn, run):
     said = cluster.psql(f"BEGIN; SELECT seq FROM bide.insert('{run}', 'step', '');", check=False)
-    assert "ERROR" in said and "HINT:  Use autocommit, or SET LOCAL bide.transaction_block = allow" in said
+    assert "ERROR" in said and "HINT:  Use autocommit" in said
     assert load_all(conn, run) == []
     allowed = (
         "BEGIN; SET LOCAL bide.transaction_block = allow; SELECT seq FROM bide.insert('{}', 'step', ''); COMMIT;"

@@ -3,11 +3,10 @@
 # a scratch table without the unique key: it skips the lock, and either takes max+1 or a sequence.
 # Control: the same readers and the same load over a writer that holds a lock must pass.
 
-import psycopg
 import pytest
 
 from history import Acknowledged, Observation, violations
-from racing import Background, Until, failures, now, race
+from racing import Until, failures, now, race
 
 FINAL = [(0, "a"), (1, "b"), (2, "c")]
 

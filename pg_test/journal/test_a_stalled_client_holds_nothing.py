@@ -7,7 +7,7 @@
 import pytest
 from psycopg.pq import ExecStatus
 
-from calls import allow_block, assert_gap_free, call, insert, insert_many, load, load_all, runs
+from calls import allow_block, assert_gap_free, insert, insert_many, load, load_all, runs
 from racing import Background
 from waits import pid_of, run_locks, wait_for_run_lock, wait_until
 

@@ -49,7 +49,7 @@ COMMANDS = {
         "ALTER TABLE bide.steps DROP CONSTRAINT {seq_key},"
         " ADD CONSTRAINT {seq_key} UNIQUE USING INDEX replacement",
     ],
-    "rename_table_and_schema": [
+    "rename_table": [
         "ALTER TABLE bide.steps RENAME TO entries",
         "ALTER TABLE bide.entries RENAME TO steps",
     ],

@@ -110,7 +110,8 @@ RIGHT_OR_REFUSED = {
     "name_is_name": "ALTER TABLE bide.steps ALTER name TYPE name",
     "run_id_is_char": "ALTER TABLE bide.steps ALTER run_id TYPE char(200)",
     "run_id_in_the_default_collation": 'ALTER TABLE bide.steps ALTER run_id TYPE text COLLATE "default"',
-    "name_in_an_icu_collation": 'ALTER TABLE bide.steps ALTER name TYPE text COLLATE "en-x-icu"',
+    "name_in_another_collation": "CREATE COLLATION public.other (provider = libc, locale = 'C.UTF-8');"
+    " ALTER TABLE bide.steps ALTER name TYPE text COLLATE public.other",
     "recorded_at_without_zone": "ALTER TABLE bide.steps ALTER recorded_at TYPE timestamp",
     "recorded_at_is_text": "ALTER TABLE bide.steps ALTER recorded_at TYPE text",
     "recorded_at_gone": "ALTER TABLE bide.steps DROP recorded_at CASCADE",

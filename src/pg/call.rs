@@ -38,11 +38,13 @@ pub enum Block {
 /// Postgres checks nothing for C code: a READ ONLY transaction or a parallel worker would write.
 /// Called before any lock is taken. `function` is the SQL name, without its schema.
 pub fn prepare_to_write(function: &'static str, block: Block) -> Result<(), Error> {
-    let name = CString::new(format!("bide.{function}()")).expect("our names have no NUL");
-    // SAFETY: both read the transaction's state and raise 25006 or 25000 by themselves.
+    // SAFETY: all read the transaction's state; the last two raise 25006 or 25000 by themselves.
     unsafe {
-        pg_sys::PreventCommandIfReadOnly(name.as_ptr());
-        pg_sys::PreventCommandIfParallelMode(name.as_ptr());
+        if pg_sys::XactReadOnly || pg_sys::IsInParallelMode() {
+            let name = CString::new(format!("bide.{function}()")).expect("our names have no NUL");
+            pg_sys::PreventCommandIfReadOnly(name.as_ptr());
+            pg_sys::PreventCommandIfParallelMode(name.as_ptr());
+        }
     }
     let refused = block == Block::BySetting && !guc::transaction_block_allowed();
     // SAFETY: reads the transaction's state.

@@ -103,6 +103,10 @@ impl Rel {
         self.relation
     }
 
+    pub(super) fn how(&self) -> Use {
+        self.how
+    }
+
     pub fn oid(&self) -> pg_sys::Oid {
         // SAFETY: the entry is pinned while open.
         unsafe { (*self.relation).rd_id }

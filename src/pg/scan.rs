@@ -207,7 +207,8 @@ pub struct Scan<'r> {
 
 impl<'r> Scan<'r> {
     pub fn begin(table: &'r Rel, shape: &'r IndexShape, view: View) -> Self {
-        let index = Index::open(shape.oid, Use::Read);
+        // As the table is: where rows are written too, one lock on the index serves for both.
+        let index = Index::open(shape.oid, table.how());
         // SAFETY: table and index are open and locked; the active snapshot exists as long as the
         // statement that calls us, SnapshotSelf is static. The slot belongs to the table's format.
         unsafe {

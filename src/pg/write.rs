@@ -10,6 +10,7 @@ use super::datum::Varlena;
 use super::rel::{Column, Kind, Rel, Use};
 use super::scan::Index;
 use pgrx::pg_sys;
+use std::cell::OnceCell;
 use std::marker::PhantomData;
 
 /// A value for a column. The column's type decides which one it must be.
@@ -93,7 +94,7 @@ impl Target {
     }
 }
 
-/// Inserts rows into one table, whose indexes it holds open.
+/// Inserts rows into one table.
 pub struct Writer<'r> {
     table: &'r Rel,
     slot: *mut pg_sys::TupleTableSlot,
@@ -102,8 +103,12 @@ pub struct Writer<'r> {
 }
 
 enum Indexes<'r> {
-    Ours(Vec<(&'r Target, Index)>),
-    Executor { state: *mut pg_sys::EState, result: *mut pg_sys::ResultRelInfo },
+    /// Each is opened for the first row that goes into it.
+    Ours(Vec<(&'r Target, OnceCell<Index>)>),
+    Executor {
+        state: *mut pg_sys::EState,
+        result: *mut pg_sys::ResultRelInfo,
+    },
 }
 
 impl<'r> Writer<'r> {
@@ -111,12 +116,9 @@ impl<'r> Writer<'r> {
     pub fn new(table: &'r Rel, entries: &'r Entries) -> Self {
         assert!(table.is_plain(), "only plain tables are written below the planner");
         let indexes = match entries {
-            Entries::Known(targets) => Indexes::Ours(
-                targets
-                    .iter()
-                    .map(|target| (target, Index::open(target.index, Use::Write)))
-                    .collect(),
-            ),
+            Entries::Known(targets) => {
+                Indexes::Ours(targets.iter().map(|target| (target, OnceCell::new())).collect())
+            }
             // SAFETY: as COPY does it: an executor state for predicates and expressions, a zeroed
             // node that InitResultRelInfo fills. Range table index 0: there is no range table, and
             // nothing on this path looks for one.
@@ -189,6 +191,7 @@ impl<'r> Writer<'r> {
         match &self.indexes {
             Indexes::Ours(indexes) => {
                 for (target, index) in indexes.iter().filter(|(target, _)| target.holds(row)) {
+                    let index = index.get_or_init(|| Index::open(target.index, Use::Write));
                     // SAFETY: the caller's promise; the index belongs to the table.
                     unsafe { self.insert_entry(target, index, values, nulls) };
                 }

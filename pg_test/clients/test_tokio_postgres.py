@@ -24,4 +24,4 @@ def test_the_client_against_a_server(cluster):
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
     passed = re.search(r"^test result: ok\. (\d+) passed; 0 failed; 0 ignored", answer.stdout, re.MULTILINE)
-    assert passed and int(passed[1]) >= 7, answer.stdout
+    assert passed and int(passed[1]) >= 8, answer.stdout

@@ -127,3 +127,25 @@ async fn a_position_taken_by_a_writer_without_the_lock_is_retried() {
     let answer = waiting.await.unwrap().unwrap();
     assert_eq!((answer.seq, answer.inserted), (1, true));
 }
+
+/// What the client has no method for is called by ordinary parameters too, like everything else.
+#[tokio::test]
+async fn the_other_functions_take_ordinary_parameters() {
+    let client = connect().await;
+    let run = run("others");
+    let next: i64 = client.query_one("SELECT bide.next_seq($1)", &[&run]).await.unwrap().get(0);
+    assert_eq!(next, 0);
+    let version: &str = env!("CARGO_PKG_VERSION");
+    let row = client.query_one("SELECT bide.version(), bide.schema_version()", &[]).await.unwrap();
+    assert_eq!((row.get::<_, &str>(0), row.get::<_, i32>(1)), (version, 1));
+    let document = tokio_postgres::types::Json(serde_json::json!({"a": [1, null, "x", 2.5]}));
+    let row =
+        client.query_one("SELECT bide.from_cbor(bide.to_cbor($1))", &[&document]).await.unwrap();
+    let back: tokio_postgres::types::Json<serde_json::Value> = row.get(0);
+    assert_eq!(back.0, document.0);
+    let grant = "SELECT bide.grant_access($1, $2)";
+    client.query_one(grant, &[&"pg_read_all_stats", &"reader"]).await.unwrap();
+    client.query_one(grant, &[&"pg_read_all_stats", &"none"]).await.unwrap();
+    let ages_ago = SystemTime::UNIX_EPOCH;
+    assert_eq!(Journal::new(&client).purge_finished(ages_ago, 10).await.unwrap(), 0);
+}

@@ -38,7 +38,7 @@ pub fn insert(
     name: StepName<'_>,
     data: &[u8],
 ) -> Result<Inserted, Error> {
-    let mut tables = open.tables(View::Fresh)?;
+    let mut tables = open.tables(View::Fresh);
     let lock = match RunLock::try_acquire(open.steps_oid(), run.bytes()) {
         Ok(Some(lock)) => lock,
         // Busy, or more than the transaction may hold: a recorded step is answered all the same.
@@ -69,7 +69,7 @@ pub fn insert_many(
     run: RunId<'_>,
     steps: &[(StepName<'_>, &[u8])],
 ) -> Result<Vec<(i64, bool)>, Error> {
-    let mut tables = open.tables(View::Fresh)?;
+    let mut tables = open.tables(View::Fresh);
     // What each name has been found at, or written at by this call.
     let mut known: HashMap<&[u8], i64> = HashMap::with_capacity(steps.len());
     let lock = match RunLock::try_acquire(open.steps_oid(), run.bytes()) {
@@ -122,7 +122,7 @@ pub fn insert_many(
 /// The run's next position, under its lock, which stays: for an INSERT by the tables' owner.
 pub fn next_seq(open: &Open, run: RunId<'_>) -> Result<i64, Error> {
     let _kept = RunLock::acquire(open.steps_oid(), run.bytes())?;
-    behind(run, open.tables(View::Fresh)?.last(run))
+    behind(run, open.tables(View::Fresh).last(run))
 }
 
 /// The position behind `last`; 0 in a run without steps.

@@ -8,12 +8,12 @@ use crate::store::{Entry, From, Open, Step};
 
 /// The step of that name.
 pub fn get(open: &Open, run: RunId<'_>, name: StepName<'_>) -> Result<Option<Step>, Error> {
-    Ok(open.tables(View::Caller)?.find(run, name))
+    Ok(open.tables(View::Caller).find(run, name))
 }
 
 /// The steps behind position `after`: a prefix of what the run will ever hold there.
 pub fn load(open: &Open, run: RunId<'_>, after: i64, max_rows: usize) -> Result<Vec<Entry>, Error> {
-    Ok(open.tables(View::Caller)?.page(run, after, max_rows, PAGE_BYTES_MAX))
+    Ok(open.tables(View::Caller).page(run, after, max_rows, PAGE_BYTES_MAX))
 }
 
 /// Which runs a listing admits.
@@ -26,7 +26,7 @@ pub struct Filter<'a> {
 
 /// Runs in byte order. One descent a run looked at, whatever number of steps it has.
 pub fn runs(open: &Open, filter: &Filter<'_>, max_rows: usize) -> Result<Vec<Vec<u8>>, Error> {
-    let mut tables = open.tables(View::Caller)?;
+    let mut tables = open.tables(View::Caller);
     let now = clock();
     let mut found: Vec<Vec<u8>> = Vec::new();
     let mut next = tables.next_run(if filter.after < filter.prefix {

@@ -41,8 +41,14 @@ pub struct JsonOut(pub Vec<u8>);
 /// `datum` is a text, json or bytea value; the bytes live as long as it and the memory context.
 pub(super) unsafe fn varlena_bytes<'a>(datum: pg_sys::Datum) -> &'a [u8] {
     // SAFETY: the caller's promise; a copy that detoasting makes lives in the current context.
+    unsafe { packed_bytes(pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr())) }
+}
+
+/// # Safety
+/// `packed` is a varlena that needs no detoasting.
+unsafe fn packed_bytes<'a>(packed: *mut pg_sys::varlena) -> &'a [u8] {
+    // SAFETY: the caller's promise.
     unsafe {
-        let packed = pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr());
         std::slice::from_raw_parts(
             varlena::vardata_any(packed).cast::<u8>(),
             varlena::varsize_any_exhdr(packed),
@@ -58,11 +64,7 @@ pub(super) unsafe fn varlena_to_vec(datum: pg_sys::Datum) -> Vec<u8> {
     // SAFETY: the caller's promise.
     unsafe {
         let packed = pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr());
-        let bytes = std::slice::from_raw_parts(
-            varlena::vardata_any(packed).cast::<u8>(),
-            varlena::varsize_any_exhdr(packed),
-        )
-        .to_vec();
+        let bytes = packed_bytes(packed).to_vec();
         if packed != datum.cast_mut_ptr() {
             pg_sys::pfree(packed.cast());
         }
@@ -114,7 +116,7 @@ macro_rules! sql_type {
 }
 
 macro_rules! argument {
-    ($type:ident, $sql:literal, |$datum:ident| $read:expr) => {
+    ($type:ident, $sql:literal, |$datum:ident| $($field:expr),+) => {
         sql_type!($type<'_>, $sql);
 
         impl<'a> FromDatum for $type<'a> {
@@ -124,7 +126,7 @@ macro_rules! argument {
                 _type: pg_sys::Oid,
             ) -> Option<Self> {
                 // SAFETY: Postgres passes a datum of the declared type.
-                (!is_null).then(|| unsafe { $type($read) })
+                (!is_null).then(|| unsafe { $type($($field),+) })
             }
         }
 
@@ -167,6 +169,8 @@ macro_rules! result {
         }
     };
 }
+
+pub(super) use {argument, sql_type};
 
 argument!(Text, "text", |datum| varlena_bytes(datum));
 argument!(Json, "json", |datum| varlena_bytes(datum));

@@ -1,5 +1,6 @@
 //! Reading `jsonb` without going through text: numbers keep every digit.
 
+use super::datum::{argument, sql_type};
 use crate::cbor;
 use crate::error::Error;
 use pgrx::callconv::{Arg, ArgAbi};
@@ -21,47 +22,14 @@ pub struct Jsonb<'a>(*mut pg_sys::Jsonb, PhantomData<&'a ()>);
 #[derive(Debug)]
 pub struct JsonbOut(pg_sys::Datum);
 
-macro_rules! jsonb_type {
-    ($type:ty) => {
-        // SAFETY: holds a jsonb datum.
-        unsafe impl SqlTranslatable for $type {
-            const TYPE_IDENT: &'static str = concat!("bide::", stringify!($type));
-            const TYPE_ORIGIN: TypeOrigin = TypeOrigin::External;
-            const ARGUMENT_SQL: Result<SqlMappingRef, ArgumentError> =
-                Ok(SqlMappingRef::literal("jsonb"));
-            const RETURN_SQL: Result<ReturnsRef, ReturnsError> =
-                Ok(ReturnsRef::One(SqlMappingRef::literal("jsonb")));
-        }
-    };
-}
-jsonb_type!(Jsonb<'_>);
-jsonb_type!(JsonbOut);
-
-impl FromDatum for Jsonb<'_> {
-    unsafe fn from_polymorphic_datum(
-        datum: pg_sys::Datum,
-        is_null: bool,
-        _type: pg_sys::Oid,
-    ) -> Option<Self> {
-        // SAFETY: Postgres passes a jsonb; a detoasted copy lives as long as the call.
-        (!is_null).then(|| unsafe {
-            Self(pg_sys::pg_detoast_datum(datum.cast_mut_ptr()).cast(), PhantomData)
-        })
-    }
-}
-
-// SAFETY: reads the argument as jsonb only, NULL as NULL.
-unsafe impl<'fcx> ArgAbi<'fcx> for Jsonb<'fcx> {
-    unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
-        // SAFETY: as promised by the caller.
-        unsafe { arg.unbox_arg_using_from_datum() }.expect("only Option is used for arguments")
-    }
-
-    unsafe fn unbox_nullable_arg(arg: Arg<'_, 'fcx>) -> Nullable<Self> {
-        // SAFETY: as promised by the caller.
-        unsafe { arg.unbox_arg_using_from_datum() }.into()
-    }
-}
+// A detoasted copy lives as long as the call.
+argument!(
+    Jsonb,
+    "jsonb",
+    |datum| pg_sys::pg_detoast_datum(datum.cast_mut_ptr()).cast(),
+    PhantomData
+);
+sql_type!(JsonbOut, "jsonb");
 
 // SAFETY: returns a jsonb datum.
 unsafe impl pgrx::callconv::BoxRet for JsonbOut {
@@ -78,7 +46,6 @@ impl JsonbOut {
     /// `json` is in UTF-8; Postgres parses it.
     pub fn parse(json: &str) -> Self {
         let utf8 = json.as_bytes();
-        // SAFETY: returns its argument where the server is UTF-8, else a palloc'd C string.
         let server = super::datum::utf8_to_server(utf8);
         let text = std::ffi::CString::new(server).expect("the writer refuses NUL");
         // SAFETY: jsonb_in takes a C string, checks it and copies what it needs.

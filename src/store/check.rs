@@ -42,13 +42,11 @@ struct Tables {
 
 /// The store of that name, of the extension whose functions are in schema `bide`.
 pub fn read(bide: Oid, name: &[u8]) -> Result<Store, Error> {
-    let store_name = display(name);
-    let stores = catalog::relation_in(bide, c"stores")
-        .ok_or(Error::TableMissing { store: store_name.clone(), what: "table stores" })?;
+    let check = Check { store: display(name) };
+    let stores = check.stores(bide)?;
     inval::watch([stores]);
     // From here on a change moves the generation away from this one.
     let generation = inval::generation();
-    let check = Check { store: store_name };
     let tables = check.tables(stores, name)?;
     inval::watch([tables.steps, tables.leases, tables.version]);
 
@@ -91,9 +89,7 @@ pub fn read(bide: Oid, name: &[u8]) -> Result<Store, Error> {
 /// The version that a store's tables have.
 pub fn stored_version(bide: Oid, name: &[u8]) -> Result<(i32, Oid), Error> {
     let check = Check { store: display(name) };
-    let stores = catalog::relation_in(bide, c"stores")
-        .ok_or(Error::TableMissing { store: check.store.clone(), what: "table stores" })?;
-    let tables = check.tables(stores, name)?;
+    let tables = check.tables(check.stores(bide)?, name)?;
     let version = check.open(tables.version, "table schema_version")?;
     Ok((check.version_row(&version)?, version.namespace()))
 }
@@ -103,6 +99,14 @@ struct Check {
 }
 
 impl Check {
+    fn missing(&self, what: &'static str) -> Error {
+        Error::TableMissing { store: self.store.clone(), what }
+    }
+
+    fn stores(&self, bide: Oid) -> Result<Oid, Error> {
+        catalog::relation_in(bide, c"stores").ok_or_else(|| self.missing("table stores"))
+    }
+
     fn tables(&self, stores: Oid, name: &[u8]) -> Result<Tables, Error> {
         let stores = self.open(stores, "table stores")?;
         let column = |name, kind| self.column(&stores, name, kind);
@@ -122,8 +126,7 @@ impl Check {
     }
 
     fn open(&self, oid: Oid, what: &'static str) -> Result<Rel, Error> {
-        Rel::open(oid, Use::Inspect)
-            .ok_or_else(|| Error::TableMissing { store: self.store.clone(), what })
+        Rel::open(oid, Use::Inspect).ok_or_else(|| self.missing(what))
     }
 
     fn wrong(&self, relation: &Rel, what: &'static str, fact: String) -> Error {

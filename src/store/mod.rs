@@ -93,8 +93,14 @@ impl Store {
         self.generation == inval::generation()
     }
 
-    fn display_name(&self) -> String {
-        display(&self.name)
+    fn missing(&self, what: &'static str) -> Error {
+        Error::TableMissing { store: display(&self.name), what }
+    }
+
+    fn execute(&self, statement: Statement, params: &[Param<'_>], view: View) -> Outcome {
+        // Before the plan: it is made with the owner's rights too.
+        let _owner = ActAs::role(self.owner);
+        self.plan(statement).execute(params, statement.mode(view))
     }
 
     fn plan(&self, statement: Statement) -> Rc<Plan> {
@@ -124,7 +130,7 @@ impl Open {
             // Waiting for the table lock lets changes come in; once it is held, none can.
             let steps = Rel::open(store.steps, how);
             if store.is_current() {
-                let steps = steps.ok_or_else(|| missing(&store, "table steps"))?;
+                let steps = steps.ok_or_else(|| store.missing("table steps"))?;
                 return Ok(Self { store, steps, leases: OnceCell::new() });
             }
             pgrx::check_for_interrupts!();
@@ -137,11 +143,11 @@ impl Open {
     }
 
     /// The tables as the journal works on them.
-    pub fn tables(&self, view: View) -> Result<Box<dyn Tables + '_>, Error> {
-        Ok(match &self.store.layout {
+    pub fn tables(&self, view: View) -> Box<dyn Tables + '_> {
+        match &self.store.layout {
             Some(layout) => Box::new(direct::Direct::new(layout, self, view)),
             None => Box::new(planned::Planned::new(&self.store, view)),
-        })
+        }
     }
 
     /// Runs one of our statements as the owner of the tables.
@@ -154,19 +160,7 @@ impl Open {
             return Ok(leases);
         }
         let leases = Rel::open(self.store.leases, Use::Read)
-            .ok_or_else(|| missing(&self.store, "table leases"))?;
+            .ok_or_else(|| self.store.missing("table leases"))?;
         Ok(self.leases.get_or_init(|| leases))
     }
-}
-
-impl Store {
-    fn execute(&self, statement: Statement, params: &[Param<'_>], view: View) -> Outcome {
-        // Before the plan: it is made with the owner's rights too.
-        let _owner = ActAs::role(self.owner);
-        self.plan(statement).execute(params, statement.mode(view))
-    }
-}
-
-fn missing(store: &Store, what: &'static str) -> Error {
-    Error::TableMissing { store: store.display_name(), what }
 }
